@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 
 def one_argument_problem(function: Callable[..., object]) -> str | None:
-    """Return why a function cannot be called with one argument; None if it can, or its signature is not known."""
+    """Return why a function cannot be called with one argument.
+
+    Returns None if it can, or its signature is not known.
+    """
     try:
         # Inspect the wrapper and not the wrapped function: a wrapper may supply further arguments.
         signature = inspect.signature(function, follow_wrapped=False)

@@ -35,7 +35,10 @@ _of_this_process = WallClock()
 
 
 def set_offset(offset: float) -> None:
-    """Set the offset of wall_time(). Called once, when a worker starts, with its driver's offset."""
+    """Set the offset of wall_time().
+
+    Called once, when a worker starts, with its driver's offset.
+    """
     _of_this_process.offset = offset
 
 

@@ -15,7 +15,10 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])\s*")
 
 
 def seconds(name: str, value: Duration | None) -> float | None:
-    """Return a duration in seconds; None for None. `name`: the setting, for errors. Raises SettingError."""
+    """Return a duration in seconds; None for None.
+
+    `name`: the setting, for errors. Raises SettingError.
+    """
     if value is None:
         return None
     if isinstance(value, datetime.timedelta):

@@ -43,7 +43,10 @@ _ENERGIES = (("kWh", 3.6e6), ("Wh", 3600.0), ("kJ", 1000.0))
 
 
 def format_energy_total(joules: float, estimated: float) -> str:
-    """Return an energy, and how much of it is an estimate. `estimated`: the joules that no meter has measured."""
+    """Return an energy, and how much of it is an estimate.
+
+    `estimated`: the joules that no meter has measured.
+    """
     if not estimated:
         return format_energy(joules)
     if estimated < 0.995 * joules:

@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """The classes that one setting can name. A class is imported when it is first used: some imports are slow."""
+    """The classes that one setting can name.
+
+    A class is imported when it is first used: some imports are slow.
+    """
 
     def __init__(self, setting: str, homes: Mapping[str, tuple[str, str]], methods: tuple[str, ...]) -> None:
         """Create a registry.

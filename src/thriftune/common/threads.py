@@ -1,4 +1,7 @@
-"""Environment variables that limit the threads of numeric libraries. They are set before a process starts."""
+"""Environment variables that limit the threads of numeric libraries.
+
+They are set before a process starts.
+"""
 
 from __future__ import annotations
 

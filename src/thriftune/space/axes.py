@@ -42,11 +42,17 @@ class Axis:
         raise NotImplementedError
 
     def write(self, row: list[float], start: int, value: Any) -> None:
-        """Write a value into its columns of a point, which contain `blank` before. The inverse of read()."""
+        """Write a value into its columns of a point, which contain `blank` before.
+
+        The inverse of read().
+        """
         raise NotImplementedError
 
     def clean(self, name: str, value: Any) -> Any:
-        """Return the value in the type of the parameter; raise SpaceError if it is not one of its values."""
+        """Return the value in the type of the parameter.
+
+        Raises SpaceError if it is not one of its values.
+        """
         raise NotImplementedError
 
     def levels(self, points: int) -> Sequence[Any]:
@@ -54,7 +60,10 @@ class Axis:
         raise NotImplementedError
 
     def nth(self, number: int) -> Any:
-        """Return a value by its number, from 0 in the order of values. Only for axes with a count."""
+        """Return a value by its number, from 0 in the order of values.
+
+        Only for axes with a count.
+        """
         raise NotImplementedError
 
     def number(self, value: Any) -> int:
@@ -179,7 +188,10 @@ class FloatAxis(_NumericAxis):
 
 
 class IntAxis(_NumericAxis):
-    """The axis of an Int without a step. Each value covers half a unit of the scale to both sides."""
+    """The axis of an Int without a step.
+
+    Each value covers half a unit of the scale to both sides.
+    """
 
     def __init__(self, low: int, high: int, log: bool) -> None:
         self.low, self.high = low, high
@@ -274,7 +286,10 @@ class SteppedAxis(Axis):
 
 
 class ChoiceAxis(Axis):
-    """The axis of a Choice. Each choice has a column, with 1 for the chosen one and 0 for all others."""
+    """The axis of a Choice.
+
+    Each choice has a column, with 1 for the chosen one and 0 for all others.
+    """
 
     blank = 0.0
 

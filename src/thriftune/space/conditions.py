@@ -18,7 +18,10 @@ from thriftune.space.values import finite_number, identity, is_nested, value_fro
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A condition on a number: from `low` to `high`, both included. Created by between()."""
+    """A condition on a number: from `low` to `high`, both included.
+
+    Created by between().
+    """
 
     low: float
     high: float

@@ -78,7 +78,10 @@ def check_objectives(objectives: Sequence[Objective]) -> None:
 
 
 def parse_constraints(texts: Names | None) -> tuple[Constraint, ...]:
-    """Return the constraints of the setting `constraints`, each once. Raises SettingError."""
+    """Return the constraints of the setting `constraints`, each once.
+
+    Raises SettingError.
+    """
     listed = _listed("constraints", texts, "such as 'latency_ms <= 10'")
     constraints = tuple(dict.fromkeys(map(_parse_constraint, listed)))
     for lower in (each for each in constraints if not each.upper):
@@ -110,7 +113,10 @@ def _check_name(metric: str) -> None:
 
 
 def _listed(setting: str, names: Names | None, description: str) -> Sequence[str]:
-    """Return one or several names as a list. `description`: what a name is, for the error."""
+    """Return one or several names as a list.
+
+    `description`: what a name is, for the error.
+    """
     if names is None:
         return ()
     if isinstance(names, str):
@@ -126,7 +132,10 @@ def objectives_to_json(objectives: Iterable[Objective]) -> list[list[Any]]:
 
 
 def objectives_from_json(data: Mapping[str, Any]) -> tuple[Objective, ...]:
-    """Return the objectives of a stored spec, or raise SettingError. Old specs have one metric and no list."""
+    """Return the objectives of a stored spec, or raise SettingError.
+
+    Old specs have one metric and no list.
+    """
     pairs = data["objectives"] if "objectives" in data else [(data["metric"], data["maximize"])]
     objectives = tuple(Objective(metric, maximize) for metric, maximize in pairs)
     check_objectives(objectives)
@@ -160,7 +169,10 @@ def needed_metrics(objectives: Iterable[Objective], constraints: Iterable[Constr
 
 
 def feasible(metrics: Mapping[str, float], constraints: Iterable[Constraint]) -> bool | None:
-    """Return whether the metrics meet all constraints; None if one is missing and the others meet theirs."""
+    """Return whether the metrics meet all constraints.
+
+    Returns None if one is missing and the others meet theirs.
+    """
     answer: bool | None = True
     for constraint in constraints:
         value = metrics.get(constraint.metric)

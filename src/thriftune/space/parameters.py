@@ -29,7 +29,10 @@ _OFF_STEPS = Decimal("1e-6")
 
 @dataclass(frozen=True, repr=False)
 class Parameter:
-    """A parameter of a space. With `when` it is active only for certain values of other parameters."""
+    """A parameter of a space.
+
+    With `when` it is active only for certain values of other parameters.
+    """
 
     when: When | None = field(default=None, kw_only=True)
 
@@ -39,7 +42,10 @@ class Parameter:
         return f"{type(self).__name__}({shown})"
 
     def _check(self, name: str) -> Self:
-        """Return a copy with values in Python types; raise SpaceError if the parameter is not valid."""
+        """Return a copy with values in Python types.
+
+        Raises SpaceError if the parameter is not valid.
+        """
         raise NotImplementedError
 
     def _axis(self) -> Axis:
@@ -140,7 +146,10 @@ class Choice(Parameter):
 
 @dataclass(frozen=True, repr=False)
 class Fixed(Parameter):
-    """A plain value in a space. Every configuration has it, and the searcher does not vary it."""
+    """A plain value in a space.
+
+    Every configuration has it, and the searcher does not vary it.
+    """
 
     value: Any
 

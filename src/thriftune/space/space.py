@@ -63,7 +63,10 @@ class Space(Mapping[str, Parameter]):
     """The axis of each parameter."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        """Check the parameters. Each is a Float, Int, Choice or fixed value. Raises SpaceError."""
+        """Check the parameters.
+
+        Each is a Float, Int, Choice or fixed value. Raises SpaceError.
+        """
         if not isinstance(parameters, Mapping):
             raise SpaceError(f"a space maps names to parameters, which {parameters!r} does not; use a dict")
         if not parameters:
@@ -117,7 +120,10 @@ class Space(Mapping[str, Parameter]):
         return len(self.names)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both have the same parameters in the same order. The choices 1 and True differ."""
+        """Return whether both have the same parameters in the same order.
+
+        The choices 1 and True differ.
+        """
         return self is other or (isinstance(other, Space) and self._json_text == other._json_text)
 
     def __hash__(self) -> int:
@@ -195,14 +201,20 @@ class Space(Mapping[str, Parameter]):
         return self._product([node.axis.levels(points) for node in self._nodes])
 
     def every(self) -> Iterator[dict[str, Any]]:
-        """Yield every configuration of the space, in the order of grid(). Raises SpaceError if it is infinite."""
+        """Yield every configuration of the space, in the order of grid().
+
+        Raises SpaceError if it is infinite.
+        """
         if self.size == math.inf:
             raise SpaceError("the space is infinite and cannot be listed; use grid(points)")
         # A Float that is not constant is never active here, so its levels do not matter.
         return self._product([node.axis.levels(node.axis.count or 1) for node in self._nodes])
 
     def _product(self, levels: Sequence[Iterable[Any]]) -> Iterator[dict[str, Any]]:
-        """Yield every combination of the levels of active parameters. The last parameter changes fastest."""
+        """Yield every combination of the levels of active parameters.
+
+        The last parameter changes fastest.
+        """
         config: dict[str, Any] = {}
         remaining = [iter(levels[0])]  # the remaining values of each parameter up to the current one
         while remaining:
@@ -236,14 +248,20 @@ class Space(Mapping[str, Parameter]):
         return config
 
     def _with_fixed(self, values: Sequence[float]) -> Sequence[float]:
-        """Return numbers for all parameters from those for searched ones. Fixed parameters ignore theirs."""
+        """Return numbers for all parameters from those for searched ones.
+
+        Fixed parameters ignore theirs.
+        """
         if not self._fixed:
             return values
         searched = dict(zip(self.searched, values, strict=True))
         return [searched.get(name, 0.5) for name in self.names]
 
     def to_unit(self, config: Mapping[str, Any]) -> list[float]:
-        """Return the numbers of a configuration, with 0.5 for inactive parameters. The inverse of from_unit()."""
+        """Return the numbers of a configuration, with 0.5 for inactive parameters.
+
+        The inverse of from_unit().
+        """
         return [self.axes[name].unit(config[name]) if name in config else 0.5 for name in self.searched]
 
     def encode(self, config: Mapping[str, Any]) -> npt.NDArray[np.float64]:
@@ -258,7 +276,10 @@ class Space(Mapping[str, Parameter]):
         return np.array(row)
 
     def decode(self, vector: npt.ArrayLike) -> dict[str, Any]:
-        """Return the configuration nearest to a point of the unit cube. A Choice takes its largest column."""
+        """Return the configuration nearest to a point of the unit cube.
+
+        A Choice takes its largest column.
+        """
         array = np.asarray(vector, dtype=float)
         row = array.tolist()
         if array.shape != (self.dimensions,) or not math.isfinite(sum(row)):
@@ -272,7 +293,10 @@ class Space(Mapping[str, Parameter]):
     # --- checking configurations --------------------------------------------------------------------------
 
     def check(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration in the order and types of the space; raise SpaceError if it is not valid."""
+        """Return a configuration in the order and types of the space.
+
+        Raises SpaceError if it is not valid.
+        """
         self._check_names(config)
         clean: dict[str, Any] = {}
         for name, axis, conditions, _ in self._nodes:
@@ -324,7 +348,10 @@ class Space(Mapping[str, Parameter]):
         return config
 
     def key(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return a hashable key that is the same for equal configurations. Inactive parameters are Ellipsis."""
+        """Return a hashable key that is the same for equal configurations.
+
+        Inactive parameters are Ellipsis.
+        """
         get = config.get
         if self._nested:
             return tuple([identity(get(name, ...)) for name in self.searched])
@@ -343,7 +370,10 @@ class Space(Mapping[str, Parameter]):
     # --- JSON ---------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, dict[str, Any]]:
-        """Return the space as JSON, like the [space] table of a study file. The order of names counts."""
+        """Return the space as JSON, like the [space] table of a study file.
+
+        The order of names counts.
+        """
         tables = {}
         for name, parameter in self.items():
             table: dict[str, Any] = {"type": type(parameter).__name__.lower()}
@@ -437,7 +467,10 @@ def _kind(parameter: Parameter) -> str:
 
 
 def _shown(field: str, setting: Any) -> str:
-    """Return a setting as text. Choices and the values of conditions are shown as lists."""
+    """Return a setting as text.
+
+    Choices and the values of conditions are shown as lists.
+    """
     if field == "when" and setting:
         return repr({name: v if isinstance(v, Between) else list(v) for name, v in setting.items()})
     return repr(list(setting) if field == "choices" else setting)

@@ -27,7 +27,10 @@ def plain_value(value: Any) -> Any:
 
 
 def checked_value(what: str, value: Any) -> Any:
-    """Return a copy of a value in Python types; raise SpaceError, which begins with `what`, if it is not valid."""
+    """Return a copy of a value in Python types.
+
+    Raises SpaceError, which begins with `what`, if it is not valid.
+    """
     if type(value) in (list, tuple):
         return type(value)(checked_value(what, each) for each in value)
     value = plain_value(value)
@@ -42,7 +45,10 @@ def checked_value(what: str, value: Any) -> Any:
 
 
 def finite_number(name: str, what: str, value: Any) -> float:
-    """Return a number as a float; raise SpaceError if it is not a number, or not finite."""
+    """Return a number as a float.
+
+    Raises SpaceError if it is not a number, or not finite.
+    """
     if isinstance(plain_value(value), bool) or not isinstance(value, Real):
         raise SpaceError(f"{name}: {what} {value!r} is not a number; write one, without quotes")
     try:
@@ -65,12 +71,18 @@ def copy_of(value: Any) -> Any:
 
 
 def identity(value: Any) -> Any:
-    """Return a hashable form of the value. It is the same for a tuple and for a list of the same values."""
+    """Return a hashable form of the value.
+
+    It is the same for a tuple and for a list of the same values.
+    """
     return tuple(identity(each) for each in value) if is_nested(value) else plain_value(value)
 
 
 def value_to_json(value: Any) -> Any:
-    """Return the value as JSON in which tuples are marked. The inverse of value_from_json()."""
+    """Return the value as JSON in which tuples are marked.
+
+    The inverse of value_from_json().
+    """
     if isinstance(value, tuple):
         return {_TUPLE: [value_to_json(each) for each in value]}
     return [value_to_json(each) for each in value] if isinstance(value, list) else value

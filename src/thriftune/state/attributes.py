@@ -45,7 +45,10 @@ def checked_attributes(attrs: object) -> dict[str, Any]:
 
 
 def set_attribute(attributes: dict[str, Any], name: str, value: Any) -> bool:
-    """Set an attribute; return whether it changed. Values of different types differ, such as 1 and true."""
+    """Set an attribute; return whether it changed.
+
+    Values of different types differ, such as 1 and true.
+    """
     if name in attributes and json.dumps(attributes[name]) == json.dumps(value):
         return False
     attributes[name] = value
@@ -53,7 +56,10 @@ def set_attribute(attributes: dict[str, Any], name: str, value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy number or array as Python numbers. Called by json.dumps() for values it does not know."""
+    """Return a NumPy number or array as Python numbers.
+
+    Called by json.dumps() for values it does not know.
+    """
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not JSON serializable")

@@ -11,7 +11,10 @@ from thriftune.state.events import Config
 
 
 class ConfigAccess:
-    """A mapping of a trial's active parameters. Each access returns a copy, so that lists may be changed."""
+    """A mapping of a trial's active parameters.
+
+    Each access returns a copy, so that lists may be changed.
+    """
 
     __slots__ = ()
 

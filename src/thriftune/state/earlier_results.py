@@ -141,7 +141,10 @@ def _constant(parameter: Parameter) -> bool:
 
 
 def _translate_value(value: Any, old: Parameter, new: Parameter) -> tuple[Any, str] | None:
-    """Return the value of the new parameter and how it was changed (empty: not); None if it is not possible."""
+    """Return the value of the new parameter and how it was changed (empty: not).
+
+    Returns None if it is not possible.
+    """
     if isinstance(new, Choice):
         identities = [identity(choice) for choice in new.choices]
         return (new.choices[identities.index(identity(value))], "") if identity(value) in identities else None
@@ -192,7 +195,10 @@ def _is_near(x: float, bound: float, old: Parameter, new: Float | Int) -> bool:
 
 
 def _notes(old: Space, new: Space, known: set[str], changes: Counter[tuple[str, str]]) -> list[str]:
-    """Return the notes about parameters. `known`: parameters of `new` that had a value in a kept trial."""
+    """Return the notes about parameters.
+
+    `known`: parameters of `new` that had a value in a kept trial.
+    """
     notes = [
         f"{name}: {count} {'value' if count == 1 else 'values'} {change}"
         for name in new

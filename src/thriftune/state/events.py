@@ -626,7 +626,10 @@ class Release(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Finish(Decision):
-    """Finish the study: nothing is left to do within its limits. `why` is the finish reason."""
+    """Finish the study: nothing is left to do within its limits.
+
+    `why` is the finish reason.
+    """
 
     why: str
 
@@ -682,7 +685,10 @@ class Codec:
 
     @classmethod
     def event(cls, kind: str, body: str) -> Event:
-        """Return the event of this kind from the JSON of body(). Raises ValueError if it is not valid."""
+        """Return the event of this kind from the JSON of body().
+
+        Raises ValueError if it is not valid.
+        """
         try:
             values, _ = _decode(body)
             event = cls.kinds[kind](**values)

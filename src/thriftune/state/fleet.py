@@ -157,7 +157,10 @@ class Fleet:
                 self.free_slots += machine.free_slots - before
 
     def _count_free_slots(self) -> None:
-        """Compute free_slots again. Called after each change of the machines, which is rare."""
+        """Compute free_slots again.
+
+        Called after each change of the machines, which is rare.
+        """
         self.free_slots = sum(machine.free_slots for machine in self.present.values())
 
     # --- entries of the log -------------------------------------------------------------------------------
@@ -279,7 +282,10 @@ class Fleet:
         self.last_arrival_at[event.offer] = event.at
 
     def _may_arrive(self, machine_id: str) -> bool:
-        """Return whether a machine of this id can still arrive. A rented machine arrives once."""
+        """Return whether a machine of this id can still arrive.
+
+        A rented machine arrives once.
+        """
         if machine_id in self.present:
             return False
         return machine_id in self.renting or machine_id in self.uncertain or machine_id not in self.rented_ids

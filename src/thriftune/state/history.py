@@ -32,7 +32,10 @@ class History(StudyState):
     """
 
     def apply(self, event: ev.Event) -> bool:
-        """Apply one event. Return False if it changes nothing (late or repeated) and need not be recorded."""
+        """Apply one event.
+
+        Return False if it changes nothing (late or repeated) and need not be recorded.
+        """
         handler = _HANDLERS.get(type(event))
         if handler is None or not handler(self, event):
             return False
@@ -65,5 +68,8 @@ class History(StudyState):
             raise ValueError(f"there is no trial {trial} yet")
 
     def validate(self) -> None:
-        """Raise AssertionError if an invariant of the state does not hold. Tests call it after every event."""
+        """Raise AssertionError if an invariant of the state does not hold.
+
+        Tests call it after every event.
+        """
         check_invariants(self)

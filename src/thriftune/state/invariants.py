@@ -1,4 +1,7 @@
-"""Check that the state of a study does not contradict itself. Tests do so after every event."""
+"""Check that the state of a study does not contradict itself.
+
+Tests do so after every event.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,10 @@ _Losses = tuple[float, ...]
 
 
 class _Standing(NamedTuple):
-    """The numbers that decide whether a trial leads. Only trials with the highest `progress` compete."""
+    """The numbers that decide whether a trial leads.
+
+    Only trials with the highest `progress` compete.
+    """
 
     progress: float  # math.inf for a finished trial, else the step of its values
     losses: _Losses
@@ -68,7 +71,10 @@ class Leaders:
         return standing is not None and standing.progress == self._progress
 
     def note_change(self, trial: TrialRecord) -> None:
-        """Note that a trial's values, constrained metrics or state changed. Called on every report."""
+        """Note that a trial's values, constrained metrics or state changed.
+
+        Called on every report.
+        """
         self._changed[trial.id] = None
         if (before := self._leading.get(trial.id)) is not None:
             now = self._standing(trial)

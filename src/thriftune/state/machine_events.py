@@ -36,7 +36,10 @@ def _apply_driver_stopped(state: StudyState, event: ev.DriverStopped) -> bool:
 
 
 def _end_drive(state: StudyState) -> None:
-    """End the current drive, if any, at the time of the last entry. A killed driver records no later one."""
+    """End the current drive, if any, at the time of the last entry.
+
+    A killed driver records no later one.
+    """
     if state.driver is not None:
         state.drives.append((state.driver.at, state.last_at))
         state.past_driven_seconds += max(0.0, state.last_at - state.driver.at)
@@ -47,7 +50,10 @@ def _end_drive(state: StudyState) -> None:
 
 
 def _end_machine(state: StudyState, machine_id: str, at: float, *, stalls: bool, lost: bool = False) -> bool:
-    """End a machine and the attempts on it. `stalls`: a trial may be the cause. `lost`: it was not released."""
+    """End a machine and the attempts on it.
+
+    `stalls`: a trial may be the cause. `lost`: it was not released.
+    """
     running = state.machines[machine_id].running if machine_id in state.machines else ()
     for trial_id in sorted(running):  # sorted, so that the result does not depend on the order of placement
         lose_attempt(state, state.trials[trial_id], at, stalls=stalls)

@@ -16,7 +16,10 @@ def missing_metrics_error(missing: Iterable[str], reported: Iterable[str]) -> st
 
 
 def checked_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics as Python floats. NumPy scalars, 0-d arrays and torch scalars are converted."""
+    """Return the metrics as Python floats.
+
+    NumPy scalars, 0-d arrays and torch scalars are converted.
+    """
     if not metrics:
         raise SettingError("report() was given no metric; say for example report(loss=0.3)")
     values = {}

@@ -58,7 +58,10 @@ def _update_metrics(trial: TrialRecord, names: Iterable[str]) -> None:
 
 
 def current_value(reports: Sequence[Report]) -> float | None:
-    """Return the value of the first objective after these reports; None if none of them has one."""
+    """Return the value of the first objective after these reports.
+
+    Returns None if none of them has one.
+    """
     for i in range(len(reports) - 1, -1, -1):
         if (value := reports[i].value) is not None:
             return value
@@ -66,7 +69,10 @@ def current_value(reports: Sequence[Report]) -> float | None:
 
 
 def value_at(trial: TrialRecord, step: int, metric: str) -> float | None:
-    """Return the metric that the trial reported at exactly this step; None if it did not."""
+    """Return the metric that the trial reported at exactly this step.
+
+    Returns None if it did not.
+    """
     index = bisect_left(trial.reports, step, key=_step)
     exists = index < len(trial.reports) and trial.reports[index].step == step
     return trial.reports[index].metrics.get(metric) if exists else None
@@ -132,7 +138,9 @@ def timed_steps_of_attempt(trial: TrialRecord) -> tuple[int, float]:
 
 
 def _count_until_attempt(trial: TrialRecord) -> int:
-    """Return the number of reports up to the last one of the current attempt; 0 if it has made none.
+    """Return the number of reports up to the last one of the current attempt.
+
+    Returns 0 if it has made none.
 
     These are all reports, unless an earlier attempt was lost after a later step.
     """

@@ -22,7 +22,10 @@ from thriftune.state.unread_parameters import UnreadParameters
 
 
 class StudyState:
-    """All that the log of a study says. Only History.apply() changes it; everybody else reads it."""
+    """All that the log of a study says.
+
+    Only History.apply() changes it; everybody else reads it.
+    """
 
     def __init__(
         self,
@@ -116,7 +119,10 @@ class StudyState:
         return len(self.trials) - len(self.created_ids)
 
     def created_before(self, trial_id: int) -> int:
-        """Return how many trials the study created before this one. Known results do not count."""
+        """Return how many trials the study created before this one.
+
+        Known results do not count.
+        """
         return bisect_left(self.created_ids, trial_id) if self.known_result_count else trial_id
 
     @property
@@ -127,7 +133,10 @@ class StudyState:
     # --- time and money -----------------------------------------------------------------------------------
 
     def driven_seconds(self, now: float) -> float:
-        """Return how long drivers have run the study, in seconds. The time between drives does not count."""
+        """Return how long drivers have run the study, in seconds.
+
+        The time between drives does not count.
+        """
         if self.driver is None:
             return self.past_driven_seconds
         return self.past_driven_seconds + max(0.0, now - self.driver.at)
@@ -152,7 +161,10 @@ class StudyState:
         return a > b if self.maximize else a < b
 
     def feasible(self, trial: TrialRecord) -> bool | None:
-        """Return whether the trial's metrics meet all constraints; None if a metric has not been reported."""
+        """Return whether the trial's metrics meet all constraints.
+
+        Returns None if a metric has not been reported.
+        """
         return feasible(trial.metrics, self.constraints)
 
     def eligible(self, trial: TrialRecord) -> bool:
@@ -192,7 +204,9 @@ class StudyState:
 
     @property
     def best(self) -> TrialRecord:
-        """Return the trial with the best value, the earliest of equals; raise NoBestTrial if none has one.
+        """Return the trial with the best value, the earliest of equals.
+
+        Raises NoBestTrial if none has one.
 
         If any eligible trial has finished, only finished trials compete. Otherwise those with the most steps do.
         """

@@ -29,7 +29,10 @@ After any other request, or none, the trial waits again. An expired trial waits 
 
 
 def running_trial(state: StudyState, event: Any) -> TrialRecord | None:
-    """Return the trial of an event about an attempt; None if that attempt is not running."""
+    """Return the trial of an event about an attempt.
+
+    Returns None if that attempt is not running.
+    """
     trial: TrialRecord | None = state.trials[event.trial] if 0 <= event.trial < len(state.trials) else None
     if trial is None or trial.machine is None or trial.attempts != event.attempt:
         return None
@@ -55,7 +58,10 @@ def set_state(state: StudyState, trial: TrialRecord, new: State) -> None:
 
 
 def set_values(state: StudyState, trial: TrialRecord, reports: Sequence[Report]) -> None:
-    """Compute a trial's values again after its metrics have changed. `reports`: those that count."""
+    """Compute a trial's values again after its metrics have changed.
+
+    `reports`: those that count.
+    """
     from_reports = state.value_rule.best and trial.origin != ev.KNOWN
     value = trial.value = current_value(reports) if from_reports else trial.metrics.get(state.metric)
     if len(state.objectives) == 1:  # the usual case, which every report takes
@@ -116,7 +122,10 @@ def _past_attempt(trial: TrialRecord, at: float, new: State) -> PastAttempt:
 def fail_attempt(
     state: StudyState, trial: TrialRecord, at: float, kind: str, error: str, output: str = ""
 ) -> None:
-    """End the running attempt as failed. The trial then waits until a decision to retry it or to give it up."""
+    """End the running attempt as failed.
+
+    The trial then waits until a decision to retry it or to give it up.
+    """
     trial.failures += 1
     trial.stalled_losses = 0
     if trial.knob_setting:
@@ -138,7 +147,10 @@ def lose_attempt(state: StudyState, trial: TrialRecord, at: float, *, stalls: bo
 
 
 def cut_attempt(state: StudyState, trial: TrialRecord, at: float) -> None:
-    """End the running attempt before its own end. A request to end it still decides the trial's new state."""
+    """End the running attempt before its own end.
+
+    A request to end it still decides the trial's new state.
+    """
     request = trial.end_request
     finishes = request in FINISHING_REQUESTS
     stopped_at_last_step = request == "stop" and state.max_steps is not None and trial.step >= state.max_steps

@@ -139,7 +139,10 @@ NO_FILES: TrialFiles = _NoFiles()
 
 @dataclass(slots=True, repr=False)
 class TrialRecord(ConfigAccess):
-    """Everything that is known about one trial. Only the history that holds it changes it."""
+    """Everything that is known about one trial.
+
+    Only the history that holds it changes it.
+    """
 
     id: int
     config: Config
@@ -217,7 +220,9 @@ class TrialRecord(ConfigAccess):
 
     @property
     def checkpoint(self) -> Path | None:
-        """Return the folder with the model of this trial, as save() wrote it; None if nothing was saved.
+        """Return the folder with the model of this trial, as save() wrote it.
+
+        Returns None if nothing was saved.
 
         If a trial's best value counts, it is the checkpoint of the best saved step, else of the last saved step.
         For a command that saves nothing with its reports, it is the folder THRIFTUNE_CHECKPOINT_DIR, if the
@@ -230,7 +235,10 @@ class TrialRecord(ConfigAccess):
 
     @property
     def checkpoint_step(self) -> int | None:
-        """Return the step of `checkpoint`; None if there is no checkpoint, or a command wrote it by itself."""
+        """Return the step of `checkpoint`.
+
+        Returns None if there is no checkpoint, or a command wrote it by itself.
+        """
         return self.files.find_model(self).step
 
     def load(self, function: Callable[[Path], T]) -> T:
@@ -271,7 +279,10 @@ class ValueRule(NamedTuple):
     best: bool
 
     def value(self, metrics: Metrics, before: float | None) -> float | None:
-        """Return the trial's value after a step with these metrics. `before`: its value before the step."""
+        """Return the trial's value after a step with these metrics.
+
+        `before`: its value before the step.
+        """
         value = metrics.get(self.metric)
         if value is None or before is None or not self.best or not isfinite(before):
             return value

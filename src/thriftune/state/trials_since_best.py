@@ -11,7 +11,10 @@ from thriftune.state.trial_record import State, TrialRecord
 
 @dataclass
 class TrialsSinceBest:
-    """The trials that have ended since the best value last improved. Empty with several objectives."""
+    """The trials that have ended since the best value last improved.
+
+    Empty with several objectives.
+    """
 
     objectives: Sequence[Objective]
     best: float | None = None  # the best value of a finished, eligible trial; None if no trial has one

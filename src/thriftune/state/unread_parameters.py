@@ -18,7 +18,10 @@ class UnreadParameters:
     read: set[str] = field(default_factory=set)  # parameters that some attempt has read
 
     def add_attempt(self, config: Config, unread: Iterable[str], *, cut: bool) -> None:
-        """Add an attempt that has ended. `cut`: it ended early, so it may not have read all that it would."""
+        """Add an attempt that has ended.
+
+        `cut`: it ended early, so it may not have read all that it would.
+        """
         names = set(unread)
         self.read |= config.keys() - names
         if not cut:

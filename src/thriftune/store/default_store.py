@@ -38,7 +38,10 @@ def default_store() -> str | Path:
 
 
 def _configured_store(file: Path) -> str | Path | None:
-    """Return the store that the configuration file names; None if it names none or does not exist."""
+    """Return the store that the configuration file names.
+
+    Returns None if it names none or does not exist.
+    """
     try:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

@@ -40,7 +40,10 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
 
 @contextmanager
 def use_store(store: str | Path | Store | None, *, create: bool = True) -> Iterator[Store]:
-    """Open the store for the time of a `with` block. A store that is passed as an object stays open afterwards."""
+    """Open the store for the time of a `with` block.
+
+    A store that is passed as an object stays open afterwards.
+    """
     if store is None or isinstance(store, (str, Path)):
         with open_store(store, create=create) as opened:
             yield opened

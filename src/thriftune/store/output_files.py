@@ -87,7 +87,10 @@ class OutputReader:
         self._offset = 0  # the position in the output up to which it was read or left out
 
     def read(self) -> bytes:
-        """Return the output since the last call. If some was left out, a line says how much."""
+        """Return the output since the last call.
+
+        If some was left out, a line says how much.
+        """
         read: list[bytes] = []
         for begins, path in self._parts():
             try:

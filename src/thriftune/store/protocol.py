@@ -61,10 +61,16 @@ class Store(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The default folder for files of studies, such as checkpoints. Each store has its own."""
+        """The default folder for files of studies, such as checkpoints.
+
+        Each store has its own.
+        """
 
     def create(self, name: str, spec: Mapping[str, Any], at: float, entries: Sequence[Event] = ()) -> None:
-        """Add a study whose log begins with `entries`. `spec` is any JSON. Raises StudyExists."""
+        """Add a study whose log begins with `entries`.
+
+        `spec` is any JSON. Raises StudyExists.
+        """
 
     def spec(self, name: str) -> dict[str, Any]:
         """Return the spec with which the study was created or last updated."""
@@ -85,13 +91,19 @@ class Store(Protocol):
         """Make everything that was appended survive the death of the machine."""
 
     def read(self, name: str, after: int = 0) -> list[Event]:
-        """Return all entries from number after + 1 on, in order. Codec has checked their values."""
+        """Return all entries from number after + 1 on, in order.
+
+        Codec has checked their values.
+        """
 
     def length(self, name: str) -> int:
         """Return the number of entries of the log."""
 
     def studies(self) -> list[StudyListing]:
-        """Return every study, the newest first, including damaged ones. The cost does not depend on the logs."""
+        """Return every study, the newest first, including damaged ones.
+
+        The cost does not depend on the logs.
+        """
 
     def drive(self, name: str) -> AbstractContextManager[None]:
         """Make this process the study's only driver for the time of a `with` block.
@@ -104,7 +116,10 @@ class Store(Protocol):
         """Return the process that drives the study now; None if no process does."""
 
     def request(self, name: str, what: str, at: float) -> None:
-        """Leave a request for the study's driver, such as "stop". It stays until a driver takes it."""
+        """Leave a request for the study's driver, such as "stop".
+
+        It stays until a driver takes it.
+        """
 
     def take_requests(self, name: str) -> list[str]:
         """Return and remove the requests to the study's driver, the oldest first.

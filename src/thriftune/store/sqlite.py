@@ -248,7 +248,10 @@ class SqliteStore:
     # --- opening ------------------------------------------------------------------------------------------
 
     def _check_path(self, path: Path, create: bool) -> None:
-        """Create the store's folder. Raise an error if the file cannot be a store, or must exist and does not."""
+        """Create the store's folder.
+
+        Raise an error if the file cannot be a store, or must exist and does not.
+        """
         if not create and not (path.exists() and path.stat().st_size):
             raise StudyNotFound(
                 f"there is no store at {path}: no study has been run there yet; if yours is in another store, "
@@ -390,7 +393,10 @@ class SqliteStore:
                 self._log.checkpoint()
 
     def _rows(self, select: str, *values: object) -> list[Any]:
-        """Return all rows of a query. An unfinished query would prevent checkpoints of the write-ahead log."""
+        """Return all rows of a query.
+
+        An unfinished query would prevent checkpoints of the write-ahead log.
+        """
         with self._mutex, self._errors():
             try:
                 return self._db.execute(select, values).fetchall()
@@ -419,7 +425,10 @@ class SqliteStore:
 
     @contextmanager
     def _driving(self, name: str) -> Iterator[int]:
-        """Hold the study's lock for the time of a `with` block, which gets the study's id. Raises StudyBusy."""
+        """Hold the study's lock for the time of a `with` block, which gets the study's id.
+
+        Raises StudyBusy.
+        """
         study = self._id(name)
         with ExitStack() as stack:
             try:

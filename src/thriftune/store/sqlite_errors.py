@@ -59,7 +59,10 @@ def translated_errors(path: Path | None, *, read_only: bool) -> Iterator[None]:
 
 
 def _is_disk_full(error: sqlite3.Error, path: Path | None) -> bool:
-    """Return whether SQLite failed because the disk is full. SQLite reports some such failures as IO errors."""
+    """Return whether SQLite failed because the disk is full.
+
+    SQLite reports some such failures as IO errors.
+    """
     if error_code(error) != sqlite3.SQLITE_IOERR or _extended_code(error) == sqlite3.SQLITE_IOERR_SHORT_READ:
         return error_code(error) == sqlite3.SQLITE_FULL
     if path is None:
@@ -74,7 +77,10 @@ def _is_disk_full(error: sqlite3.Error, path: Path | None) -> bool:
 
 
 def error_code(error: BaseException | None) -> int:
-    """Return the error code of SQLite: the low byte of the extended code; 0 for any other error."""
+    """Return the error code of SQLite: the low byte of the extended code.
+
+    Returns 0 for any other error.
+    """
     return _extended_code(error) & 0xFF
 
 

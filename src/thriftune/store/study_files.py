@@ -56,7 +56,10 @@ class StudyFiles:
 
     @property
     def other_owner(self) -> str | None:
-        """Return the id of another study that owns the folder; None if no other study does."""
+        """Return the id of another study that owns the folder.
+
+        Returns None if no other study does.
+        """
         try:
             owner = self._owner_file.read_text()
         except (OSError, UnicodeDecodeError):

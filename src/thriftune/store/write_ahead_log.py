@@ -63,7 +63,10 @@ class WriteAheadLog:
         self._checkpointed_at = float("-inf")  # monotonic seconds
 
     def open(self) -> None:
-        """Open the file unless it is open. Called in a transaction, when SQLite has already created the file."""
+        """Open the file unless it is open.
+
+        Called in a transaction, when SQLite has already created the file.
+        """
         if self._file is not None:
             return
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
@@ -126,7 +129,10 @@ class WriteAheadLog:
             self._file = None
 
     def _removed(self) -> Path | None:
-        """Return the path of the log or of its index if that file was removed or replaced; None if neither was."""
+        """Return the path of the log or of its index if that file was removed or replaced.
+
+        Returns None if neither was.
+        """
         if self._file is None or self._index is None:
             return None
         for path, opened in (
@@ -142,7 +148,10 @@ class WriteAheadLog:
 
     @property
     def _is_cut(self) -> bool:
-        """Return whether the file has lost a part. SQLite extends or overwrites it, but never shortens it."""
+        """Return whether the file has lost a part.
+
+        SQLite extends or overwrites it, but never shortens it.
+        """
         if self._file is None:
             return False
         header = os.pread(self._file, _HEADER_BYTES, 0)
