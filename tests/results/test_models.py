@@ -207,7 +207,7 @@ def test_a_trial_of_an_ask_and_tell_study_has_no_model(tmp_path: Path) -> None:
         study.best.load(read)
     record = tt.TrialRecord(0, {"x": 0.5}, 0.0)
     assert record.checkpoint is None
-    with pytest.raises(NoCheckpoint, match="it is not known where its files are"):
+    with pytest.raises(NoCheckpoint, match="its folder is not known"):
         record.load(read)
 
 

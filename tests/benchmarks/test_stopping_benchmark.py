@@ -1,4 +1,4 @@
-"""The race of stopping rules: its clock, its tables and its arithmetic, without peers and without data."""
+"""Tests the benchmark of stopping rules: its clock, tables and figures, without peers and recorded data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINE = {"x": {"type": "float", "low": 0.0, "high": 1.0}}
 
 
 def line_table(values: list[list[float]], seconds: list[list[float]]) -> tables.CurveTable:
-    """Rows at equal distances of x from 0 to 1."""
+    """Return a table of one parameter x, whose rows are evenly spaced from 0 to 1."""
     configs = [{"x": float(x)} for x in np.linspace(0, 1, len(values))]
     return tables.CurveTable("line-0", "line", LINE, configs, np.array(values), np.array(seconds))
 
@@ -37,48 +37,48 @@ def line_table(values: list[list[float]], seconds: list[list[float]]) -> tables.
 
 
 class Scripted:
-    """Suggests what it is told to, and notes what it is told."""
+    """A method with given suggestions that records its calls."""
 
     version = "1"
 
     def __init__(
         self, table: tables.CurveTable, suggestions: list[tuple[int, float] | None], stops: dict[int, int]
     ) -> None:
-        """`suggestions`: trial and x. `stops`: at which step a trial does not go on."""
+        """Take the suggestions (trial, x), and by trial the step at which it stops."""
         self.nearest = Nearest(table)
         self._suggestions, self._stops = suggestions, stops
         self._known: set[int] = set()
-        self.told: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def suggest(self) -> int | None:
-        following = self._suggestions.pop(0) if self._suggestions else None
-        if following is None:
+        suggestion = self._suggestions.pop(0) if self._suggestions else None
+        if suggestion is None:
             return None
-        trial, x = following
+        trial, x = suggestion
         if trial not in self._known:
             self._known.add(trial)
             self.nearest({"x": x})
         return trial
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        self.told.append((trial, step, value))
+        self.calls.append((trial, step, value))
         return self._stops.get(trial) != step
 
     def completed(self, trial: int, value: float) -> None:
-        self.told.append((trial, "completed", value))
+        self.calls.append((trial, "completed", value))
 
     def failed(self, trial: int, step: int) -> None:
-        self.told.append((trial, "failed", step))
+        self.calls.append((trial, "failed", step))
 
 
-def test_two_workers_take_turns() -> None:
+def test_two_workers_alternate() -> None:
     table = line_table(
         [[9.0, 8.0, 3.0], [7.0, 6.0, 2.0], [5.0, math.nan, math.nan]], [[1, 1, 1], [2, 2, 2], [4] * 3]
     )
     # Trial 0 is set aside after its second step, and goes on once trial 1 has completed.
     method = Scripted(table, [(0, 0.0), (1, 0.5), (2, 1.0), (0, 0.0)], {0: 2})
     trace = replay(method, table, method.nearest, 2)
-    assert method.told == [
+    assert method.calls == [
         (0, 1, 9.0),
         (1, 1, 7.0),
         (0, 2, 8.0),
@@ -96,25 +96,25 @@ def test_two_workers_take_turns() -> None:
     assert (trace.steps, trace.trials, trace.finished) == (8, 3, True)
 
 
-def test_the_time_is_over_when_it_is_over() -> None:
+def test_a_step_that_ends_at_the_time_limit_does_not_count() -> None:
     table = line_table([[2.0, 1.0], [3.0, 2.5]], [[1, 1], [1, 1]])
     method = Scripted(table, [(i, 0.0) for i in range(1000)], {})
     trace = replay(method, table, method.nearest, 4)
     assert seconds_limit(table, 4) == FULL_TRAININGS * 2 / 4
     assert not trace.finished
-    assert trace.steps == (FULL_TRAININGS * 2 / 4 - 1) * 4  # what comes at the very end is too late
+    assert trace.steps == (FULL_TRAININGS * 2 / 4 - 1) * 4  # the steps that end at the limit are too late
     assert (trace.at, trace.regret) == ([4 / FULL_TRAININGS], [0.0])
 
 
-def test_a_trial_that_is_done_cannot_go_on() -> None:
+def test_a_completed_trial_cannot_go_on() -> None:
     table = line_table([[2.0], [1.0]], [[1], [1]])
     method = Scripted(table, [(0, 0.0), (0, 0.0)], {0: 1})
     with pytest.raises(RuntimeError, match="trial 0 is to go on, but has done all of its 1 steps"):
         replay(method, table, method.nearest, 1)
 
 
-class Whim:
-    """Stops, sets aside and takes up again at random; holds the clock to its contract."""
+class RandomMethod:
+    """A method that stops, pauses and resumes at random, and checks the clock's calls."""
 
     version = "1"
 
@@ -170,12 +170,12 @@ class Whim:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), workers=st.integers(1, 9))
-def test_whatever_a_method_does(seed: int, workers: int) -> None:
+def test_the_clock_with_random_decisions(seed: int, workers: int) -> None:
     random = np.random.default_rng(seed)
     values = random.normal(size=(10, 6))
     values[random.integers(10), 3:] = np.nan
     table = line_table(values.tolist(), random.uniform(0.1, 2, size=(10, 6)).tolist())
-    method = Whim(table, workers, seed)
+    method = RandomMethod(table, workers, seed)
     trace = replay(method, table, method.nearest, workers)
     assert method.seconds <= workers * seconds_limit(table, workers)
     assert trace.at == sorted(set(trace.at))
@@ -185,7 +185,7 @@ def test_whatever_a_method_does(seed: int, workers: int) -> None:
 
 
 class OurRandom:
-    """thriftune's random search without a rule, as if it were a peer."""
+    """Runs thriftune's random search without a rule in the way of a peer."""
 
     version = "1"
 
@@ -207,7 +207,7 @@ class OurRandom:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_our_simulation_and_the_clock_of_the_peers_agree(workers: int) -> None:
+def test_our_simulation_gives_the_same_as_the_clock_of_the_peers(workers: int) -> None:
     table = tables.get(tables.TOY)
     method = OurRandom(table, 3)
     theirs = replay(method, table, method.nearest, workers)
@@ -220,7 +220,7 @@ def test_our_simulation_and_the_clock_of_the_peers_agree(workers: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["random+asha:eta=2", "random+asha:how=pause", "random+hyperband", "random+auto"])
-def test_a_run_of_ours_is_a_line_of_json(name: str, tmp_path: Path) -> None:
+def test_a_run_of_our_method_is_stored_as_a_line_of_json(name: str, tmp_path: Path) -> None:
     done = run(methods.find(name), tables.get(tables.TOY), 0, 4)
     file = results.file_of(tmp_path, name)
     append(file, done)
@@ -232,8 +232,8 @@ def test_a_run_of_ours_is_a_line_of_json(name: str, tmp_path: Path) -> None:
     assert read(file, results.KEYS) == {}
 
 
-class Learner:
-    """Suggests the same again and again; notes which configurations it is told of."""
+class RecordingSearcher:
+    """A searcher that repeats one suggestion and records the configurations of all trials."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -243,12 +243,12 @@ class Learner:
         return {"x": 0.0}
 
 
-def test_our_searcher_is_told_of_the_rows_that_were_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_searcher_sees_the_configurations_of_the_replayed_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     table = line_table([[2.0], [1.0], [3.0]], [[1], [1], [1]])
-    learner = Learner()
-    monkeypatch.setattr(SEARCHERS, "make", lambda *_: learner)
+    searcher = RecordingSearcher()
+    monkeypatch.setattr(SEARCHERS, "make", lambda *_: searcher)
     peer_thriftune.simulate(table, 0, 1, methods.find("random").options)
-    assert learner.seen[:4] == [{"x": 0.0}, {"x": 0.5}, {"x": 1.0}, {"x": 0.0}]
+    assert searcher.seen[:4] == [{"x": 0.0}, {"x": 0.5}, {"x": 1.0}, {"x": 0.0}]
 
 
 # --- the tables
@@ -262,7 +262,7 @@ def test_every_row_is_nearest_to_itself() -> None:
         assert nearest.row == row
 
 
-def test_the_nearest_row_by_each_parameters_own_scale() -> None:
+def test_the_nearest_row_is_found_on_each_parameters_own_scale() -> None:
     space: tables.Parameters = {
         "rate": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
         "depth": {"type": "int", "low": 0, "high": 10},
@@ -283,7 +283,9 @@ def test_the_nearest_row_by_each_parameters_own_scale() -> None:
     assert [nearest(configs[0]) for _ in range(5)] == [configs[row] for row in (0, 1, 2, 0, 1)]
 
 
-def test_tables_that_are_there_are_read_without_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_tables_are_read_without_the_recorded_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("THRIFTUNE_DATA", str(tmp_path / "nowhere"))
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     assert not data().is_dir()
@@ -299,7 +301,7 @@ def test_tables_that_are_there_are_read_without_the_data(tmp_path: Path, monkeyp
     assert tt.Space.from_json(read.parameters).check(config) == config
 
 
-def test_an_unknown_table_is_named() -> None:
+def test_the_error_for_an_unknown_table_names_it() -> None:
     with pytest.raises(SystemExit, match="table 'none-1' is not known"):
         tables.get("none-1")
 
@@ -313,7 +315,7 @@ def test_every_method_has_its_adapter_and_its_environment() -> None:
         assert entry.peer is None or entry.peer in peers.PINS
 
 
-def test_ours_are_named_by_their_parts() -> None:
+def test_the_name_of_our_method_gives_searcher_rule_and_options() -> None:
     assert methods.find("random").options == {"searcher": ("random", {}), "rule": ("none", {})}
     assert methods.find("bayes:warp=False+asha:eta=2,how=pause").options == {
         "searcher": ("bayes", {"warp": False}),
@@ -326,7 +328,9 @@ def test_ours_are_named_by_their_parts() -> None:
 
 
 @given(tables_count=st.integers(1, 16), seeds=st.integers(1, 4), of=st.integers(1, 20))
-def test_shares_are_everything_and_of_all_tables(tables_count: int, seeds: int, of: int) -> None:
+def test_the_shares_of_workers_cover_all_cases_and_each_has_all_tables(
+    tables_count: int, seeds: int, of: int
+) -> None:
     cases = cases_of([f"t-{i}" for i in range(tables_count)], range(seeds), [1, 4, 16])
     shares = [share(cases, number, of) for number in range(of)]
     assert sorted(case for each in shares for case in each) == sorted(cases)
@@ -341,7 +345,7 @@ def made_up(table: str, seed: int, at: list[float], regret: list[float], workers
     return {(table, seed, workers): {"at": at, "regret": regret}}
 
 
-def test_a_run_is_a_staircase() -> None:
+def test_regret_over_time_is_a_step_function() -> None:
     curve = over_time([0.0015, 0.5], [0.4, 0.1])
     assert curve[[0, 1, 498, 499, 999]].tolist() == [1.0, 0.4, 0.4, 0.1, 0.1]
     assert over_time([], []).tolist() == [1.0] * len(TIMES)
@@ -357,7 +361,7 @@ def test_the_share_of_another_methods_time() -> None:
     assert share_of_time(theirs, theirs) == 1.0
 
 
-def test_a_comparison_of_made_up_races() -> None:
+def test_a_comparison_of_made_up_runs() -> None:
     ours = {
         **made_up("p-0", 0, [0.1], [0.4]),
         **made_up("p-0", 1, [0.1, 0.2], [0.4, 0.2]),
