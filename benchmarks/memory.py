@@ -22,7 +22,7 @@ from thriftune.launch.drive import drive
 from thriftune.launch.open_study import open_study
 from thriftune.settings.make_spec import make_spec
 from thriftune.settings.table import Settings
-from thriftune.show.progress import Silent
+from thriftune.show.progress import SilentView
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, Target
 from thriftune.store.opening import open_store
@@ -31,7 +31,7 @@ NAME = "memory"
 BAR_PERCENT = 10.0
 
 
-class Scales(Silent):
+class Scales(SilentView):
     """A view that draws nothing and weighs its process every so many trials."""
 
     def __init__(self, every: int) -> None:

@@ -40,7 +40,7 @@ from thriftune.loop.driver import Driver
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.results.loading import load_history
 from thriftune.search.random import Random
-from thriftune.show.progress import Silent
+from thriftune.show.progress import SilentView
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
@@ -211,7 +211,7 @@ def drive(rule: str, trials: int, nodes: int, together: int) -> Measurement:
         conductor = Conductor(spec, history, Random(), PresentMachines(), stopper)
         engine = InstantEngine(clock, together, nodes * SLOTS)
         with store.drive(spec.name):
-            Driver(store, conductor, engine, cloud, clock, Silent()).run()
+            Driver(store, conductor, engine, cloud, clock, SilentView()).run()
         cpu_seconds = time.process_time() - engine.full_at
         log = store.read(spec.name)
         assert load_history(store, spec).finish_reason

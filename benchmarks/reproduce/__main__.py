@@ -69,10 +69,10 @@ def reproduce_command(paper: str, data: Path | None, to: Path, quick: bool, as_j
 
 
 def _can_draw() -> bool:
-    from thriftune.show.plot_style import check
+    from thriftune.show.plot_style import check_plot_path
 
     try:
-        check(Path("any.png"))
+        check_plot_path(Path("any.png"))
     except MissingExtra:
         return False
     return True
@@ -83,7 +83,7 @@ def _draw(reproduction: Reproduction, to: Path) -> tuple[dict[str, Path], str]:
 
     Also return the reason if none can be drawn.
     """
-    from thriftune.show.plot_style import check
+    from thriftune.show.plot_style import check_plot_path
 
     pictures: dict[str, Path] = {}
     for section in reproduction.sections:
@@ -91,7 +91,7 @@ def _draw(reproduction: Reproduction, to: Path) -> tuple[dict[str, Path], str]:
             continue
         path = to / f"{reproduction.paper}_{section.name}.png"
         try:
-            check(path)
+            check_plot_path(path)
         except MissingExtra as error:
             return {}, f"no pictures: {error}"
         section.draw(path)

@@ -1,4 +1,4 @@
-"""cluster template, as it is typed."""
+"""The configuration that `thriftune cluster template` prints or writes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from thriftune.cli import cli
 from thriftune.clouds.ray.cluster_template import cluster_file
 from thriftune.clouds.ray.own_wheel import wheel_name
 
-Type = Callable[..., Result]
+RunCli = Callable[..., Result]
 
 
 @pytest.fixture
-def typed() -> Type:
-    """Types a command; checks its status."""
+def run_cli() -> RunCli:
+    """Return a function that runs a command and checks its exit status."""
 
     def call(*args: object, status: int = 0) -> Result:
         result = CliRunner().invoke(cli, ["cluster", *map(str, args)])
@@ -30,36 +30,36 @@ def typed() -> Type:
     return call
 
 
-def test_it_is_printed(typed: Type) -> None:
-    assert typed("template", "aws").stdout == cluster_file("aws")
-    assert typed("template", "GCP").stdout == cluster_file("gcp")
+def test_it_is_printed(run_cli: RunCli) -> None:
+    assert run_cli("template", "aws").stdout == cluster_file("aws")
+    assert run_cli("template", "GCP").stdout == cluster_file("gcp")
 
 
-def test_options(typed: Type) -> None:
+def test_options(run_cli: RunCli) -> None:
     options = ["--machine", "m5.xlarge", "--machine", "p3.2xlarge", "--market", "spot", "--most", 3]
     options += ["--region", "us-east-1", "--name", "mine", "--idle-minutes", 5]
-    config = yaml.safe_load(typed("template", "aws", *options).stdout)
+    config = yaml.safe_load(run_cli("template", "aws", *options).stdout)
     assert list(config["available_node_types"]) == ["head", "m5.xlarge_spot", "p3.2xlarge_spot"]
     assert config["available_node_types"]["p3.2xlarge_spot"]["max_workers"] == 3
     assert (config["cluster_name"], config["idle_timeout_minutes"]) == ("mine", 5)
 
 
-def test_a_file_is_not_written_over(typed: Type, tmp_path: Path) -> None:
+def test_a_file_is_not_written_over(run_cli: RunCli, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    result = typed("template", "aws", "--to", path)
+    result = run_cli("template", "aws", "--to", path)
     wheel = tmp_path / wheel_name()
     assert (result.stdout, path.read_text()) == ("", cluster_file("aws", wheel=wheel))
     assert sorted(tmp_path.iterdir()) == [path, wheel]
-    assert f"wrote {path} and {wheel}; edit what the file says, then: ray up {path}" in result.stderr
-    refused = typed("template", "gcp", "--to", path, status=1)
-    assert f"{path}: is there already; write it elsewhere, or over it with --force" in refused.stderr
+    assert f"wrote {path} and {wheel}; edit what the comments say, then: ray up {path}" in result.stderr
+    refused = run_cli("template", "gcp", "--to", path, status=1)
+    assert f"{path}: exists already; choose another file, or overwrite it with --force" in refused.stderr
     assert path.read_text() == cluster_file("aws", wheel=wheel)
-    typed("template", "gcp", "--to", path, "--force")
+    run_cli("template", "gcp", "--to", path, "--force")
     assert path.read_text() == cluster_file("gcp", wheel=wheel)
 
 
-def test_force_is_for_files(typed: Type) -> None:
-    assert "--force is for --to FILE" in typed("template", "aws", "--force", status=1).stderr
+def test_force_is_for_files(run_cli: RunCli) -> None:
+    assert "--force is for --to FILE" in run_cli("template", "aws", "--force", status=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,25 @@ def test_force_is_for_files(typed: Type) -> None:
         ([], 2, "Missing argument"),
     ],
 )
-def test_mistakes(typed: Type, args: list[str], status: int, says: str) -> None:
-    assert says in typed("template", *args, status=status).stderr
+def test_mistakes(run_cli: RunCli, args: list[str], status: int, says: str) -> None:
+    assert says in run_cli("template", *args, status=status).stderr
 
 
-def test_a_mistake_leaves_no_file(typed: Type, tmp_path: Path) -> None:
-    typed("template", "aws", "--machine", "m5.xlrge", "--to", tmp_path / "cluster.yaml", status=1)
+def test_a_mistake_leaves_no_file(run_cli: RunCli, tmp_path: Path) -> None:
+    run_cli("template", "aws", "--machine", "m5.xlrge", "--to", tmp_path / "cluster.yaml", status=1)
     assert list(tmp_path.iterdir()) == []
-    assert "No such file" in typed("template", "aws", "--to", tmp_path / "no" / "cluster.yaml", status=1).stderr
+    assert "No such file" in run_cli("template", "aws", "--to", tmp_path / "no" / "cluster.yaml", status=1).stderr
 
 
-def test_help(typed: Type) -> None:
-    shown = typed("template", "--help").stdout
-    for text in ("{aws|gcp}", "--machine NAME", "--idle-minutes", "m5.xlarge", "Nothing is rented", "--force"):
+def test_help(run_cli: RunCli) -> None:
+    shown = run_cli("template", "--help").stdout
+    for text in (
+        "{aws|gcp}",
+        "--machine NAME",
+        "--idle-minutes",
+        "m5.xlarge",
+        "This command rents nothing",
+        "--force",
+    ):
         assert text in shown
-    assert "template" in typed("--help").stdout
+    assert "template" in run_cli("--help").stdout

@@ -82,7 +82,7 @@ def full_log() -> list[ev.Event]:
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Path:
+def store_path(tmp_path: Path) -> Path:
     """A store with the studies `digits` and `other`."""
     path = tmp_path / "studies.db"
     with open_store(path) as store:
@@ -91,9 +91,9 @@ def where(tmp_path: Path) -> Path:
     return path
 
 
-def typed(where: Path, *command: str) -> Result:
+def run_cli(store_path: Path, *command: str) -> Result:
     """Type a command on this store; fail if it ends with anything but a status and, for an error, one line."""
-    result = CliRunner().invoke(cli, [*command, "--store", str(where)])
+    result = CliRunner().invoke(cli, [*command, "--store", str(store_path)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     if result.exit_code:
@@ -102,9 +102,9 @@ def typed(where: Path, *command: str) -> Result:
     return result
 
 
-def execute(where: Path, *statements: tuple[str, tuple[object, ...]]) -> None:
+def execute(store_path: Path, *statements: tuple[str, tuple[object, ...]]) -> None:
     """Change the store behind thriftune's back."""
-    with closing(sqlite3.connect(where)) as db, db:
+    with closing(sqlite3.connect(store_path)) as db, db:
         for statement, values in statements:
             db.execute(statement, values)
 
@@ -174,16 +174,16 @@ def damage_log(rows: list[Row], draw: random.Random) -> list[Row]:
     return rows
 
 
-def damage_study(where: Path, draw: random.Random) -> None:
+def damage_study(store_path: Path, draw: random.Random) -> None:
     """Damage the study's own row, or its head."""
-    with closing(sqlite3.connect(where)) as db:
+    with closing(sqlite3.connect(store_path)) as db:
         ((study, spec, summary),) = db.execute(
             "SELECT id, spec, summary FROM studies JOIN heads ON study = id WHERE name = 'digits'"
         )
     text = draw.choice(TEXTS)
     junk: object = draw.choice([7, -1, 1e300, "x", b"\xff", 10**12])
     execute(
-        where,
+        store_path,
         draw.choice(
             [
                 ("UPDATE studies SET spec = ? WHERE id = ?", (text, study)),
@@ -198,12 +198,12 @@ def damage_study(where: Path, draw: random.Random) -> None:
     )
 
 
-def damage(where: Path, draw: random.Random) -> None:
+def damage(store_path: Path, draw: random.Random) -> None:
     """Damage the study `digits` at random."""
     if draw.random() < 0.25:
-        damage_study(where, draw)
+        damage_study(store_path, draw)
         return
-    with closing(sqlite3.connect(where)) as db:
+    with closing(sqlite3.connect(store_path)) as db:
         ((study,),) = db.execute("SELECT id FROM studies WHERE name = 'digits'")
         rows = [
             list(row)
@@ -215,7 +215,7 @@ def damage(where: Path, draw: random.Random) -> None:
     new = "INSERT INTO log (study, number, kind, trial, at, body) VALUES (?, ?, ?, ?, ?, ?)"
     summary = [("UPDATE heads SET summary = '{}' WHERE study = ?", (study,))] * (draw.random() < 0.5)
     execute(
-        where,
+        store_path,
         ("DELETE FROM log WHERE study = ?", (study,)),
         *((new, (study, *row)) for row in rows),
         *summary,
@@ -223,15 +223,15 @@ def damage(where: Path, draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(CASES))
-def test_a_damaged_study_gives_an_answer_or_one_line(where: Path, seed: int) -> None:
-    damage(where, random.Random(seed))
+def test_a_damaged_study_gives_an_answer_or_one_line(store_path: Path, seed: int) -> None:
+    damage(store_path, random.Random(seed))
     for command in LOOKS:
-        result = typed(where, *command)
+        result = run_cli(store_path, *command)
         if command[0] == "list":
             assert result.exit_code == 0
             assert "other" in result.stdout
             assert "digits" in result.stdout
-    with open_store(where, create=False) as store:
+    with open_store(store_path, create=False) as store:
         with suppress(StudyDamaged):
             assert tt.load("digits", store).history.trials is not None
         store.delete("digits")
@@ -241,28 +241,28 @@ def test_a_damaged_study_gives_an_answer_or_one_line(where: Path, seed: int) -> 
 # --- one damage each
 
 
-def set_body(where: Path, number: int, body: str) -> None:
+def set_body(store_path: Path, number: int, body: str) -> None:
     """Replace the body of an entry of `digits`."""
     of = "study = (SELECT id FROM studies WHERE name = 'digits')"
-    execute(where, (f"UPDATE log SET body = ? WHERE number = ? AND {of}", (body, number)))
-    execute(where, (f"UPDATE heads SET summary = '{{}}' WHERE {of}", ()))
+    execute(store_path, (f"UPDATE log SET body = ? WHERE number = ? AND {of}", (body, number)))
+    execute(store_path, (f"UPDATE heads SET summary = '{{}}' WHERE {of}", ()))
 
 
-def set_spec(where: Path, spec: object) -> None:
-    execute(where, ("UPDATE studies SET spec = ? WHERE name = 'digits'", (spec,)))
+def set_spec(store_path: Path, spec: object) -> None:
+    execute(store_path, ("UPDATE studies SET spec = ? WHERE name = 'digits'", (spec,)))
 
 
-def test_list_marks_the_damaged_study_and_shows_the_others(where: Path) -> None:
-    set_body(where, 4, "{")
-    result = typed(where, "list")
+def test_list_marks_the_damaged_study_and_shows_the_others(store_path: Path) -> None:
+    set_body(store_path, 4, "{")
+    result = run_cli(store_path, "list")
     lines = {line.split()[0]: line.split()[1] for line in result.stdout.splitlines()[1:]}
     assert lines == {"digits": "damaged", "other": "finished"}
-    (said,) = result.stderr.splitlines()
-    assert said.startswith(
-        f"damaged: study 'digits' in {where} is damaged, or was written by a newer thriftune: entry 4"
+    (sentence,) = result.stderr.splitlines()
+    assert sentence.startswith(
+        f"damaged: study 'digits' in {store_path} is damaged, or was written by a newer thriftune: entry 4"
     )
-    assert said.endswith(f"or remove the study: thriftune delete digits --store {where}")
-    rows = {row["name"]: row for row in strict(typed(where, "list", "--json").stdout)}
+    assert sentence.endswith(f"or remove the study: thriftune delete digits --store {store_path}")
+    rows = {row["name"]: row for row in strict(run_cli(store_path, "list", "--json").stdout)}
     assert rows["digits"]["state"] == "damaged"
     assert rows["digits"]["damage"].startswith("entry 4: an entry of kind 'Create' cannot be read")
     assert rows["digits"].keys() == rows["other"].keys()
@@ -273,49 +273,54 @@ COMMANDS = ["show", "best", "bill", "export", "resume", "record"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_damaged_log_is_one_line(where: Path, command: str, tmp_path: Path) -> None:
-    set_body(where, 6, '{"at":101.0,"trial":7,"attempt":1,"number":1,"step":1,"metrics":{"loss":1.0}}')
+def test_a_damaged_log_is_one_line(store_path: Path, command: str, tmp_path: Path) -> None:
+    set_body(store_path, 6, '{"at":101.0,"trial":7,"attempt":1,"number":1,"step":1,"metrics":{"loss":1.0}}')
     more = ["-o", str(tmp_path / "curves.json")] if command == "record" else []
-    result = typed(where, command, "digits", *more)
+    result = run_cli(store_path, command, "digits", *more)
     assert result.exit_code == 1
     assert "is damaged, or was written by a newer thriftune: entry 6" in result.stderr
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "stop"])
-def test_damaged_settings_are_one_line(where: Path, command: str, tmp_path: Path) -> None:
-    set_spec(where, '{"name": "digits"}')
+def test_damaged_settings_are_one_line(store_path: Path, command: str, tmp_path: Path) -> None:
+    set_spec(store_path, '{"name": "digits"}')
     more = ["-o", str(tmp_path / "curves.json")] if command == "record" else []
-    result = typed(where, command, "digits", *more)
+    result = run_cli(store_path, command, "digits", *more)
     assert result.exit_code == 1
     assert "its settings cannot be read (KeyError: 'target')" in result.stderr
 
 
 @pytest.mark.parametrize("spec", ["{", '{"name": "digits"}', b"\xff"])
-def test_a_study_with_damaged_settings_can_be_deleted(where: Path, spec: object) -> None:
-    set_spec(where, spec)
-    assert "its settings were damaged, so its files stay" in typed(where, "delete", "digits", "--yes").stdout
-    assert [row["name"] for row in strict(typed(where, "list", "--json").stdout)] == ["other"]
+def test_a_study_with_damaged_settings_can_be_deleted(store_path: Path, spec: object) -> None:
+    set_spec(store_path, spec)
+    assert (
+        "its settings were damaged, so its files stay" in run_cli(store_path, "delete", "digits", "--yes").stdout
+    )
+    assert [row["name"] for row in strict(run_cli(store_path, "list", "--json").stdout)] == ["other"]
 
 
-def test_a_study_with_a_damaged_log_is_deleted_with_its_files(where: Path) -> None:
-    set_body(where, 4, "{")
-    with open_store(where) as store:
+def test_a_study_with_a_damaged_log_is_deleted_with_its_files(store_path: Path) -> None:
+    set_body(store_path, 4, "{")
+    with open_store(store_path) as store:
         files = StudyFiles.of(studies.spec(id="0f"), store)
         files.claim()
-    assert typed(where, "delete", "digits", "--yes").stdout == "study 'digits' is deleted\n"
+    assert run_cli(store_path, "delete", "digits", "--yes").stdout == "study 'digits' is deleted\n"
     assert not files.folder.exists()
 
 
-def test_a_damaged_summary_is_made_anew(where: Path) -> None:
-    before = strict(typed(where, "list", "--json").stdout)
-    execute(where, ("UPDATE heads SET summary = ?", ('{"entries": 1, "counts": 7}',)))
-    assert [row["state"] for row in strict(typed(where, "list", "--json").stdout)] == ["finished", "finished"]
-    assert [row["best"] for row in strict(typed(where, "list", "--json").stdout)] == [
+def test_a_damaged_summary_is_made_anew(store_path: Path) -> None:
+    before = strict(run_cli(store_path, "list", "--json").stdout)
+    execute(store_path, ("UPDATE heads SET summary = ?", ('{"entries": 1, "counts": 7}',)))
+    assert [row["state"] for row in strict(run_cli(store_path, "list", "--json").stdout)] == [
+        "finished",
+        "finished",
+    ]
+    assert [row["best"] for row in strict(run_cli(store_path, "list", "--json").stdout)] == [
         row["best"] for row in before
     ]
 
 
-def test_a_damaged_source_of_a_warm_start_is_named(where: Path) -> None:
-    set_body(where, 4, "{")
+def test_a_damaged_source_of_a_warm_start_is_named(store_path: Path) -> None:
+    set_body(store_path, 4, "{")
     with pytest.raises(StudyDamaged, match=r"study 'digits' in .* is damaged, .*: entry 4"):
-        tt.Study({"lr": tt.Float(0, 1)}, minimize="loss", warm_start="digits", name="new", store=where)
+        tt.Study({"lr": tt.Float(0, 1)}, minimize="loss", warm_start="digits", name="new", store=store_path)

@@ -18,18 +18,18 @@ from thriftune.cli import cli
 from thriftune.store.opening import open_store
 from thriftune.store.output_files import OutputWriter
 
-Type = Callable[..., Result]
+RunCli = Callable[..., Result]
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Path:
+def store_path(tmp_path: Path) -> Path:
     return tmp_path / "studies.db"
 
 
 @pytest.fixture
-def typed(where: Path) -> Type:
+def run_cli(store_path: Path) -> RunCli:
     def call(*args: str, status: int = 0) -> Result:
-        result = CliRunner().invoke(cli, [*args, "--store", str(where)])
+        result = CliRunner().invoke(cli, [*args, "--store", str(store_path)])
         assert result.exit_code == status, result.output
         return result
 
@@ -37,9 +37,9 @@ def typed(where: Path) -> Type:
 
 
 @pytest.fixture
-def digits(where: Path, tmp_path: Path) -> None:
+def digits(store_path: Path, tmp_path: Path) -> None:
     """Trials 0 and 1 completed, trial 2 failed twice."""
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         studies.write(store, studies.spec(storage=str(tmp_path)), studies.log())
     for trial, attempt, rank, text in (
         (0, 1, 0, "zero\n"),
@@ -51,53 +51,53 @@ def digits(where: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("digits")
-def test_logs_without_a_trial_says_which_have_output(typed: Type, where: Path) -> None:
-    listed = typed("logs", "digits")
+def test_logs_without_a_trial_says_which_have_output(run_cli: RunCli, store_path: Path) -> None:
+    listed = run_cli("logs", "digits")
     assert listed.stdout.splitlines() == ["trial 2  failed  attempts 1, 2", "trial 0  completed  attempt 1"]
-    assert listed.stderr == f"see one with: thriftune logs digits --trial 2 --store {where}\n"
+    assert listed.stderr == f"to see one: thriftune logs digits --trial 2 --store {store_path}\n"
 
 
 @pytest.mark.usefixtures("digits")
-def test_logs_shows_the_last_attempt_or_another(typed: Type) -> None:
-    last = typed("logs", "digits", "--trial", "2")
+def test_logs_shows_the_last_attempt_or_another(run_cli: RunCli) -> None:
+    last = run_cli("logs", "digits", "--trial", "2")
     assert last.stdout.startswith("red\ndone\nlast words ")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", last.stdout)
     assert last.stderr == "attempt 2 of 2\n"
-    assert typed("logs", "digits", "--trial", "2", "--attempt", "1").stdout == "first try\n"
-    assert typed("logs", "digits", "--trial", "0").stdout == "zero\n"
-    assert typed("logs", "digits", "--trial", "0").stderr == ""
-    assert typed("logs", "digits", "--trial", "0", "--rank", "1").stdout == "zero's second worker\n"
-    assert typed("logs", "digits", "--trial", "0", "--follow").stdout == "zero\n", "it has ended"
+    assert run_cli("logs", "digits", "--trial", "2", "--attempt", "1").stdout == "first try\n"
+    assert run_cli("logs", "digits", "--trial", "0").stdout == "zero\n"
+    assert run_cli("logs", "digits", "--trial", "0").stderr == ""
+    assert run_cli("logs", "digits", "--trial", "0", "--rank", "1").stdout == "zero's second worker\n"
+    assert run_cli("logs", "digits", "--trial", "0", "--follow").stdout == "zero\n", "it has ended"
 
 
 @pytest.mark.usefixtures("digits")
-def test_logs_of_what_is_not_there(typed: Type, where: Path) -> None:
-    nothing = typed("logs", "digits", "--trial", "1")
-    assert (nothing.stdout, nothing.stderr) == ("", "nothing that trial 1 printed is kept\n")
-    nothing = typed("logs", "digits", "--trial", "2", "--attempt", "1", "--rank", "3")
-    assert nothing.stderr == "nothing that worker 3 of attempt 1 of trial 2 printed is kept\n"
-    assert "has no trial 9; it has 0 to 2" in typed("logs", "digits", "--trial", "9", status=1).stderr
-    wrong = typed("logs", "digits", "--trial", "2", "--attempt", "3", status=1).stderr
-    assert wrong == "error: trial 2 has no attempt 3; it has 1 to 2\n"
+def test_logs_of_what_is_not_there(run_cli: RunCli, store_path: Path) -> None:
+    nothing = run_cli("logs", "digits", "--trial", "1")
+    assert (nothing.stdout, nothing.stderr) == ("", "no output of trial 1 is stored\n")
+    nothing = run_cli("logs", "digits", "--trial", "2", "--attempt", "1", "--rank", "3")
+    assert nothing.stderr == "no output of worker 3 of attempt 1 of trial 2 is stored\n"
+    assert "has no trial 9; it has trials 0 to 2" in run_cli("logs", "digits", "--trial", "9", status=1).stderr
+    wrong = run_cli("logs", "digits", "--trial", "2", "--attempt", "3", status=1).stderr
+    assert wrong == "error: trial 2 has no attempt 3; it has attempts 1 to 2\n"
     for option in (("--follow",), ("--attempt", "1"), ("--rank", "1")):
-        assert "say which: --trial N" in typed("logs", "digits", *option, status=2).stderr
-    with open_store(where) as store:
+        assert "choose it with --trial N" in run_cli("logs", "digits", *option, status=2).stderr
+    with open_store(store_path) as store:
         studies.write(store, studies.spec("silent"), studies.log())
-    assert "no trial of study 'silent' has printed anything" in typed("logs", "silent").stderr
+    assert "no output of study 'silent' is stored" in run_cli("logs", "silent").stderr
 
 
 @pytest.mark.usefixtures("digits")
-def test_show_says_how_to_see_all_output(typed: Type, where: Path) -> None:
-    line = f"thriftune logs digits --trial 2 --store {where}"
-    assert line in typed("show", "digits", "--trial", "2").stdout
-    assert "thriftune logs" not in typed("show", "digits", "--trial", "1").stdout
+def test_show_says_how_to_see_all_output(run_cli: RunCli, store_path: Path) -> None:
+    line = f"thriftune logs digits --trial 2 --store {store_path}"
+    assert line in run_cli("show", "digits", "--trial", "2").stdout
+    assert "thriftune logs" not in run_cli("show", "digits", "--trial", "1").stdout
 
 
 @pytest.mark.usefixtures("digits")
-def test_deleting_a_study_removes_its_output(typed: Type, tmp_path: Path) -> None:
+def test_deleting_a_study_removes_its_output(run_cli: RunCli, tmp_path: Path) -> None:
     assert (tmp_path / "digits" / "trials").exists()
     (tmp_path / "digits" / "owner").write_text("")  # as the study's driver does
-    typed("delete", "digits", "--yes")
+    run_cli("delete", "digits", "--yes")
     assert not (tmp_path / "digits").exists()
 
 
@@ -219,9 +219,9 @@ def test_following_waits_for_a_trial_that_has_not_begun_and_ends_if_none_comes(t
             assert attempt.communicate(timeout=60) == ("trial 1\nloss=1\n", "")
             assert never.communicate(timeout=60) == (
                 "",
-                "error: study 'study' runs no more, and had no trial 2; it has 2\n",
+                "error: study 'study' stopped before trial 2 started; it has 2 trials\n",
             )
             assert (following.returncode, attempt.returncode, never.returncode) == (0, 0, 1)
         study.communicate(timeout=60)
     over = run("logs", "study", "--trial", "2", "--follow", *store, cwd=tmp_path, status=1)
-    assert "has no trial 2; it has 0 to 1" in over[1], "it does not wait where nothing runs"
+    assert "has no trial 2; it has trials 0 to 1" in over[1], "it does not wait where nothing runs"

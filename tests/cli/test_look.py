@@ -26,20 +26,20 @@ from thriftune.state.spec import Target
 from thriftune.store.opening import open_store
 from thriftune.store.study_files import StudyFiles
 
-Type = Callable[..., Result]
+RunCli = Callable[..., Result]
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Path:
+def store_path(tmp_path: Path) -> Path:
     return tmp_path / "studies.db"
 
 
 @pytest.fixture
-def typed(where: Path) -> Type:
-    """Types a command, on this test's store; checks its status."""
+def run_cli(store_path: Path) -> RunCli:
+    """Return a function that runs a command on this test's store and checks its exit status."""
 
     def call(command: str, *args: str, status: int = 0, answer: str = "") -> Result:
-        result = CliRunner().invoke(cli, [command, *args, "--store", str(where)], input=answer)
+        result = CliRunner().invoke(cli, [command, *args, "--store", str(store_path)], input=answer)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == status, result.output
@@ -49,18 +49,18 @@ def typed(where: Path) -> Type:
 
 
 @pytest.fixture
-def finished(where: Path, tmp_path: Path) -> None:
-    with open_store(where) as store:
+def finished(store_path: Path, tmp_path: Path) -> None:
+    with open_store(store_path) as store:
         studies.write(store, studies.spec(storage=str(tmp_path), id="0f"), studies.log())
 
 
 @pytest.fixture
-def killed(where: Path) -> None:
-    with open_store(where) as store:
+def killed(store_path: Path) -> None:
+    with open_store(store_path) as store:
         studies.write(store, studies.spec("killed"), studies.log(finished=False), summary=False)
 
 
-def test_no_look_at_a_configuration_sends_its_escapes_to_the_terminal(typed: Type, where: Path) -> None:
+def test_no_look_at_a_configuration_sends_its_escapes_to_the_terminal(run_cli: RunCli, store_path: Path) -> None:
     value = "\x1b]0;owned\x07\x9b2J"
     space = Space({"a\x1b[31m": Choice(["relu", value])})
     command = Target("command", command=("true", value))
@@ -78,7 +78,7 @@ def test_no_look_at_a_configuration_sends_its_escapes_to_the_terminal(typed: Typ
             ]
         log += [ev.Ended(103.0, 0, 1, 2.0), ev.Failed(103.0, 1, 1, "raised", value), ev.GiveUp(103.0, 1, "failed")]
         log += [ev.Finish(104.0, "all trials done"), ev.DriverStopped(104.0)]
-        with open_store(where) as store:
+        with open_store(store_path) as store:
             studies.write(store, spec, log)
         for look in (
             ("list",),
@@ -89,48 +89,48 @@ def test_no_look_at_a_configuration_sends_its_escapes_to_the_terminal(typed: Typ
             ("export", name, "--format", "json"),
             ("resume", name),
         ):
-            output = typed(*look).output
+            output = run_cli(*look).output
             assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", output), look
-    assert r"a\x1b[31m=\x1b]0;owned\x07\x9b2J" in typed("show", "one").output
-    assert r"a\x1b[31m = \x1b]0;owned\x07\x9b2J" in typed("best", "one").output
+    assert r"a\x1b[31m=\x1b]0;owned\x07\x9b2J" in run_cli("show", "one").output
+    assert r"a\x1b[31m = \x1b]0;owned\x07\x9b2J" in run_cli("best", "one").output
 
 
 # --- list
 
 
-def test_list_of_nothing(typed: Type, where: Path) -> None:
-    result = typed("list")
+def test_list_of_nothing(run_cli: RunCli, store_path: Path) -> None:
+    result = run_cli("list")
     assert result.stdout == ""
-    assert f"there is no store at {where}" in result.stderr
+    assert f"there is no store at {store_path}" in result.stderr
     assert "name it with --store PATH, or set THRIFTUNE_STORE" in result.stderr
-    assert strict(typed("list", "--json").stdout) == []
-    assert not where.exists()
-    open_store(where).close()
-    assert f"no studies in {where}" in typed("list").stderr
+    assert strict(run_cli("list", "--json").stdout) == []
+    assert not store_path.exists()
+    open_store(store_path).close()
+    assert f"no studies in {store_path}" in run_cli("list").stderr
 
 
-def test_list(typed: Type, finished: None) -> None:
-    header, line = typed("list").stdout.splitlines()
+def test_list(run_cli: RunCli, finished: None) -> None:
+    header, line = run_cli("list").stdout.splitlines()
     assert header.split() == ["NAME", "STATE", "TRIALS", "BEST", "CREATED"]
     assert line.startswith("digits  finished  3 of 6 (1 failed)  loss 0.666667  ")
-    (row,) = strict(typed("list", "--json").stdout)
+    (row,) = strict(run_cli("list", "--json").stdout)
     assert row["counts"] == {"COMPLETED": 2, "FAILED": 1}
     assert row["best"]["trial"] == 1
     assert (row["seconds"], row["dollars"]) == (10.0, pytest.approx(0.001))
 
 
-def test_list_is_exact_after_a_kill(typed: Type, killed: None) -> None:
-    (row,) = strict(typed("list", "--json").stdout)
+def test_list_is_exact_after_a_kill(run_cli: RunCli, killed: None) -> None:
+    (row,) = strict(run_cli("list", "--json").stdout)
     assert row["state"] == "stopped"
     assert row["counts"] == {"WAITING": 2, "COMPLETED": 2, "FAILED": 1}
 
 
-def test_list_of_other_studies(typed: Type, where: Path) -> None:
-    study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="asked", store=where)
+def test_list_of_other_studies(run_cli: RunCli, store_path: Path) -> None:
+    study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="asked", store=store_path)
     study.ask()
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         store.create("new", studies.spec("new").to_json(), 5.0)
-    rows = {row["name"]: row for row in strict(typed("list", "--json").stdout)}
+    rows = {row["name"]: row for row in strict(run_cli("list", "--json").stdout)}
     assert rows["asked"]["state"] == "ask-tell"
     assert rows["asked"]["counts"] == {"RUNNING": 1}
     assert rows["new"]["state"] == "not started"
@@ -139,8 +139,8 @@ def test_list_of_other_studies(typed: Type, where: Path) -> None:
 # --- show
 
 
-def test_show(typed: Type, finished: None, where: Path) -> None:
-    shown = typed("show", "digits").stdout
+def test_show(run_cli: RunCli, finished: None, store_path: Path) -> None:
+    shown = run_cli("show", "digits").stdout
     for text in (
         "finished: all 3 trials done",
         "3 of 6 ended: 2 completed, 1 failed",
@@ -152,106 +152,106 @@ def test_show(typed: Type, finished: None, where: Path) -> None:
         "trial 1: odd 1",
     ):
         assert text in shown
-    assert f"all of it: thriftune show digits --trial N --store {where}" in " ".join(shown.split())
+    assert f"for the full error: thriftune show digits --trial N --store {store_path}" in " ".join(shown.split())
     assert any("⠀" <= character <= "⣿" for character in shown)
     assert "\x1b" not in shown
 
 
-def test_show_what_was_killed(typed: Type, killed: None, where: Path) -> None:
-    shown = " ".join(typed("show", "killed").stdout.split())
-    assert f"process 77 on there, vanished; to go on: thriftune resume killed --store {where}" in shown
+def test_show_what_was_killed(run_cli: RunCli, killed: None, store_path: Path) -> None:
+    shown = " ".join(run_cli("show", "killed").stdout.split())
+    assert f"process 77 on there, vanished; to go on: thriftune resume killed --store {store_path}" in shown
     assert "trial 3 waits for the study to be resumed; goes on after step 1" in shown
     assert "trial 4 waits for the study to be resumed; retry 1 of 1 after ValueError: bad [red]; goes on" in shown
 
 
-def test_show_trial(typed: Type, finished: None) -> None:
-    shown = typed("show", "digits", "--trial", "2").stdout
+def test_show_trial(run_cli: RunCli, finished: None) -> None:
+    shown = run_cli("show", "digits", "--trial", "2").stdout
     for text in ("failed", "2: 2 failed, 0 lost", studies.TRACEBACK, "20%\nlast words"):
         assert text in shown
-    shown = typed("show", "digits", "--trial", "0").stdout
+    shown = run_cli("show", "digits", "--trial", "0").stdout
     for text in ("loss by step", "other metrics at step 3", "gap nan", "odd 0", "the last checkpoint at step 2"):
         assert text in shown
     assert "\x1b" not in shown
-    wrong = typed("show", "digits", "--trial", "3", status=1)
-    assert wrong.stderr == "error: study 'digits' has no trial 3; it has 0 to 2\n"
+    wrong = run_cli("show", "digits", "--trial", "3", status=1)
+    assert wrong.stderr == "error: study 'digits' has no trial 3; it has trials 0 to 2\n"
 
 
-def test_show_trial_without_checkpoint_and_with_a_plot(typed: Type, finished: None, tmp_path: Path) -> None:
-    assert "0, no checkpoint" in typed("show", "digits", "--trial", "2").stdout
-    wrong = typed("show", "digits", "--trial", "2", "--plot", str(tmp_path / "x.png"), status=2)
-    assert "--plot draws the whole study; --trial N alone shows the curve of one trial" in wrong.stderr
+def test_show_trial_without_checkpoint_and_with_a_plot(run_cli: RunCli, finished: None, tmp_path: Path) -> None:
+    assert "0, no checkpoint" in run_cli("show", "digits", "--trial", "2").stdout
+    wrong = run_cli("show", "digits", "--trial", "2", "--plot", str(tmp_path / "x.png"), status=2)
+    assert "--plot draws the whole study; leave out --trial" in wrong.stderr
     assert not (tmp_path / "x.png").exists()
 
 
-def test_show_who_stopped_a_trial(typed: Type, where: Path) -> None:
+def test_show_who_stopped_a_trial(run_cli: RunCli, store_path: Path) -> None:
     ends = [ev.Stop(110.0, 3, 1, "by asha"), ev.Ended(111.0, 3, 1, 1.0, cut=True)]
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         studies.write(store, studies.spec("judged", stopping="asha"), [*studies.log(finished=False), *ends])
-    assert "search, giving up early by asha" in " ".join(typed("show", "judged").stdout.split())
-    assert "stopped after step 1: by asha" in typed("show", "judged", "--trial", "3").stdout
-    assert strict(typed("show", "judged", "--trial", "3", "--json").stdout)["cut_because"] == "by asha"
-    assert strict(typed("show", "judged", "--trial", "0", "--json").stdout)["cut_because"] is None
+    assert "search, stopping trials early by asha" in " ".join(run_cli("show", "judged").stdout.split())
+    assert "stopped after step 1: by asha" in run_cli("show", "judged", "--trial", "3").stdout
+    assert strict(run_cli("show", "judged", "--trial", "3", "--json").stdout)["cut_because"] == "by asha"
+    assert strict(run_cli("show", "judged", "--trial", "0", "--json").stdout)["cut_because"] is None
 
 
-def test_the_time_of_a_running_trial_goes_on(typed: Type, killed: None, where: Path) -> None:
+def test_the_time_of_a_running_trial_goes_on(run_cli: RunCli, killed: None, store_path: Path) -> None:
     def seconds() -> float:
-        return float(strict(typed("show", "killed", "--trial", "3", "--json").stdout)["seconds"])
+        return float(strict(run_cli("show", "killed", "--trial", "3", "--json").stdout)["seconds"])
 
     assert seconds() == 0.0
-    with open_store(where) as store, store.drive("killed"):
+    with open_store(store_path) as store, store.drive("killed"):
         assert seconds() > 1e6  # it has been running since the 109th second of 1970
-        assert "0.0 s" not in typed("show", "killed", "--trial", "3").stdout
+        assert "0.0 s" not in run_cli("show", "killed", "--trial", "3").stdout
 
 
-def test_show_json(typed: Type, finished: None) -> None:
-    shown = strict(typed("show", "digits", "--json").stdout)
+def test_show_json(run_cli: RunCli, finished: None) -> None:
+    shown = strict(run_cli("show", "digits", "--json").stdout)
     assert [trial["state"] for trial in shown["trials"]] == ["COMPLETED", "COMPLETED", "FAILED"]
     assert shown["cost"]["estimate"] is True
     assert shown["best"]["config"] == {"lr": 0.02, "act": "relu"}
-    trial = strict(typed("show", "digits", "--trial", "0", "--json").stdout)
+    trial = strict(run_cli("show", "digits", "--trial", "0", "--json").stdout)
     assert trial["reports"][0]["metrics"] == {"loss": 4.0, "gap": None}
 
 
-def test_show_of_a_study_without_trials(typed: Type, where: Path) -> None:
-    with open_store(where) as store:
+def test_show_of_a_study_without_trials(run_cli: RunCli, store_path: Path) -> None:
+    with open_store(store_path) as store:
         store.create("new", studies.spec("new").to_json(), 5.0)
-    shown = " ".join(typed("show", "new").stdout.split())
+    shown = " ".join(run_cli("show", "new").stdout.split())
     assert "not started yet; to go on: thriftune resume new" in shown
     assert "no trials yet" in shown
-    assert "it has none yet" in typed("show", "new", "--trial", "0", status=1).stderr
-    assert strict(typed("show", "new", "--json").stdout)["best"] is None
+    assert "it has none yet" in run_cli("show", "new", "--trial", "0", status=1).stderr
+    assert strict(run_cli("show", "new", "--json").stdout)["best"] is None
 
 
-def test_a_study_that_only_knows_what_others_did_has_not_started(typed: Type, where: Path) -> None:
+def test_a_study_that_only_knows_what_others_did_has_not_started(run_cli: RunCli, store_path: Path) -> None:
     space = tt.Space({"lr": tt.Float(0.001, 10.0)})
     known = ev.WarmStarted(5.0, "old", space.to_json(), "loss", False, [[{"lr": 0.1}, 1.0], [{"lr": 9.0}, None]])
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         store.create("new", studies.spec("new", warm_start=("old", "none")).to_json(), 5.0, [known])
-    assert [row["state"] for row in strict(typed("list", "--json").stdout)] == ["not started"]
-    assert "warm start  old (1 trial), none (0 trials)" in typed("show", "new").stdout
-    assert "not started yet; to go on" in typed("show", "new").stdout
-    shown = strict(typed("show", "new", "--json").stdout)
+    assert [row["state"] for row in strict(run_cli("list", "--json").stdout)] == ["not started"]
+    assert "warm start  old (1 trial), none (0 trials)" in run_cli("show", "new").stdout
+    assert "not started yet; to go on" in run_cli("show", "new").stdout
+    shown = strict(run_cli("show", "new", "--json").stdout)
     assert shown["state"] == "not started"
     assert shown["warm_start"] == [{"study": "old", "trials": 1}, {"study": "none", "trials": 0}]
 
 
-def test_show_and_best_of_an_asked_study(typed: Type, where: Path) -> None:
-    study = tt.Study({"x": tt.Float(0, 1)}, maximize="score", name="asked", store=where)
+def test_show_and_best_of_an_asked_study(run_cli: RunCli, store_path: Path) -> None:
+    study = tt.Study({"x": tt.Float(0, 1)}, maximize="score", name="asked", store=store_path)
     trial = study.ask()
     study.tell(trial, 3.5)
     study.ask()
-    shown = typed("show", "asked").stdout
+    shown = run_cli("show", "asked").stdout
     assert "open: its user asks and tells" in shown
     assert "to maximize score by bayes search" in shown
     assert "1 running, 1 completed" in shown
-    assert typed("best", "asked").stdout == f"score = 3.5  (trial 0)\nx = {trial['x']}\n"
+    assert run_cli("best", "asked").stdout == f"score = 3.5  (trial 0)\nx = {trial['x']}\n"
     for command in ("resume", "stop"):
-        assert "in its user's own code, by ask and tell" in typed(command, "asked", status=1).stderr
+        assert "in its user's own code, by ask and tell" in run_cli(command, "asked", status=1).stderr
 
 
-def test_best(typed: Type, finished: None) -> None:
-    assert typed("best", "digits").stdout == "loss = 0.666667  (trial 1)\nlr = 0.02\nact = relu\n"
-    best = strict(typed("best", "digits", "--json").stdout)
+def test_best(run_cli: RunCli, finished: None) -> None:
+    assert run_cli("best", "digits").stdout == "loss = 0.666667  (trial 1)\nlr = 0.02\nact = relu\n"
+    best = strict(run_cli("best", "digits", "--json").stdout)
     assert (best["trial"], best["metrics"]["gap"]) == (1, None)
 
 
@@ -259,15 +259,15 @@ def test_best(typed: Type, finished: None) -> None:
 
 
 @pytest.fixture
-def two(where: Path) -> None:
+def two(store_path: Path) -> None:
     rows = [(0.5, 3.0), (0.25, 2.0), (0.1, 1.0), (0.6, 2.5)]
     spec = studies.spec("two", objectives=studies.TWO, constraints=parse_constraints("speed >= 2"))
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         studies.write(store, spec, studies.log_of_two(*rows))
 
 
-def test_look_at_several_objectives(typed: Type, two: None) -> None:
-    shown = typed("show", "two").stdout
+def test_look_at_several_objectives(run_cli: RunCli, two: None) -> None:
+    shown = run_cli("show", "two").stdout
     assert "to minimize loss, maximize speed with speed >= 2 by bayes search" in shown
     assert "front   2 trials, loss 0.25 to 0.5, speed 2 to 3" in shown
     lines = [line.split() for line in shown.splitlines()]
@@ -278,150 +278,154 @@ def test_look_at_several_objectives(typed: Type, two: None) -> None:
         ["0", "completed", "0.5", "3", "yes"],
     ]
     assert ["2", "completed", "0.1", "1", "no"] in [row[:5] for row in lines]
-    shown = typed("show", "two", "--trial", "2").stdout
+    shown = run_cli("show", "two", "--trial", "2").stdout
     assert ["feasible", "no"] in [line.split() for line in shown.splitlines()]
     assert "other metrics" not in shown
-    assert typed("list").stdout.splitlines()[1].startswith("two   finished  4 of 6  front of 2  ")
-    best = typed("best", "two").stdout
+    assert run_cli("list").stdout.splitlines()[1].startswith("two   finished  4 of 6  front of 2  ")
+    best = run_cli("best", "two").stdout
     assert best == (
         "loss = 0.25  speed = 2  (trial 1)\nlr = 0.02\nact = relu\n\n"
         "loss = 0.5  speed = 3  (trial 0)\nlr = 0.01\nact = relu\n"
     )
 
 
-def test_a_long_front_is_cut(typed: Type, where: Path) -> None:
+def test_a_long_front_is_cut(run_cli: RunCli, store_path: Path) -> None:
     spec = studies.spec("long", objectives=studies.TWO, trials=25)
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         studies.write(store, spec, studies.log_of_two(*((1.0 + i, 1.0 + i) for i in range(25))))
-    assert "\nfront, 20 of 25\n" in typed("show", "long").stdout
-    shown = typed("resume", "long").stdout.splitlines()  # which has nothing left to do
+    assert "\nfront, 20 of 25\n" in run_cli("show", "long").stdout
+    shown = run_cli("resume", "long").stdout.splitlines()  # which has nothing left to do
     assert shown[2] == "front   loss 1, speed 1 (trial 0) lr=0.01 act=relu"
     assert shown[11:13] == ["        loss 10, speed 10 (trial 9) lr=0.1 act=relu", "        and 15 more"]
 
 
-def test_json_of_several_objectives(typed: Type, two: None) -> None:
-    shown = strict(typed("show", "two", "--json").stdout)
+def test_json_of_several_objectives(run_cli: RunCli, two: None) -> None:
+    shown = strict(run_cli("show", "two", "--json").stdout)
     assert shown["objectives"] == [{"metric": "loss", "maximize": False}, {"metric": "speed", "maximize": True}]
     assert (shown["metric"], shown["constraints"], shown["best"]) == ("loss", ["speed >= 2"], None)
     assert [(trial["trial"], trial["values"]) for trial in shown["front"]] == [(1, [0.25, 2.0]), (0, [0.5, 3.0])]
     assert [trial["feasible"] for trial in shown["trials"]] == [True, True, False, True]
-    assert [trial["trial"] for trial in strict(typed("best", "two", "--json").stdout)] == [1, 0]
-    (row,) = strict(typed("list", "--json").stdout)
+    assert [trial["trial"] for trial in strict(run_cli("best", "two", "--json").stdout)] == [1, 0]
+    (row,) = strict(run_cli("list", "--json").stdout)
     assert (row["best"], row["front_size"], row["constraints"]) == (None, 2, ["speed >= 2"])
     assert row["objectives"] == shown["objectives"]
-    rows = list(csv.DictReader(StringIO(typed("export", "two").stdout)))
+    rows = list(csv.DictReader(StringIO(run_cli("export", "two").stdout)))
     assert [(row["feasible"], row["metrics.speed"]) for row in rows][1:3] == [("true", "2.0"), ("false", "1.0")]
 
 
-def test_nothing_meets_the_constraints(typed: Type, where: Path) -> None:
+def test_nothing_meets_the_constraints(run_cli: RunCli, store_path: Path) -> None:
     spec = studies.spec("none", constraints=parse_constraints("speed >= 9"))
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         studies.write(store, spec, studies.log_of_two((0.5, 3.0), (0.25, 2.0)))
-    said = "none of 2 trials meets speed >= 9; the nearest is trial 0 with 3"
-    assert f"best    {said}" in typed("show", "none").stdout
-    assert typed("best", "none", status=1).stderr == f"error: {said}\n"
-    assert strict(typed("show", "none", "--json").stdout)["front"] == []
+    sentence = "none of 2 trials meets speed >= 9; the nearest is trial 0 with 3"
+    assert f"best    {sentence}" in run_cli("show", "none").stdout
+    assert run_cli("best", "none", status=1).stderr == f"error: {sentence}\n"
+    assert strict(run_cli("show", "none", "--json").stdout)["front"] == []
 
 
-def test_studies_of_before_there_could_be_several_objectives(typed: Type, where: Path) -> None:
+def test_studies_of_before_there_could_be_several_objectives(run_cli: RunCli, store_path: Path) -> None:
     spec = studies.spec("old").to_json()
     del spec["objectives"], spec["constraints"]
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         store.create("old", {**spec, "metric": "loss", "maximize": False}, 99.0)
         store.append("old", 0, studies.log())
-    assert "  loss 0.666667  " in typed("list").stdout
-    assert "loss 0.666667 (trial 1)" in typed("show", "old").stdout
+    assert "  loss 0.666667  " in run_cli("list").stdout
+    assert "loss 0.666667 (trial 1)" in run_cli("show", "old").stdout
 
 
 # --- export
 
 
-def test_export_csv(typed: Type, finished: None) -> None:
-    rows = list(csv.DictReader(StringIO(typed("export", "digits").stdout)))
+def test_export_csv(run_cli: RunCli, finished: None) -> None:
+    rows = list(csv.DictReader(StringIO(run_cli("export", "digits").stdout)))
     assert [row["config.lr"] for row in rows] == ["0.01", "0.02", "0.5"]
     assert [row["metrics.loss"] for row in rows][2] == ""
     assert rows[2]["error"] == studies.TRACEBACK
-    rows = list(csv.DictReader(StringIO(typed("export", "digits", "--reports").stdout)))
+    rows = list(csv.DictReader(StringIO(run_cli("export", "digits", "--reports").stdout)))
     assert [(row["trial"], row["step"]) for row in rows] == [(t, s) for t in "01" for s in "123"]
     assert (rows[1]["metrics.loss"], rows[1]["saved"], rows[1]["metrics.gap"]) == ("2.0", "true", "nan")
 
 
-def test_export_json(typed: Type, finished: None, tmp_path: Path) -> None:
-    rows = strict(typed("export", "digits", "--format", "json", "--reports").stdout)
+def test_export_json(run_cli: RunCli, finished: None, tmp_path: Path) -> None:
+    rows = strict(run_cli("export", "digits", "--format", "json", "--reports").stdout)
     assert rows[0]["metrics"] == {"loss": 4.0, "gap": None}
     file = tmp_path / "out.json"
-    assert typed("export", "digits", "-o", str(file)).output == ""
+    assert run_cli("export", "digits", "-o", str(file)).output == ""
     assert [row["trial"] for row in strict(file.read_text())] == [0, 1, 2]
-    wrong = typed("export", "digits", "-o", str(tmp_path / "no" / "out.csv"), status=1)
+    wrong = run_cli("export", "digits", "-o", str(tmp_path / "no" / "out.csv"), status=1)
     assert wrong.stderr == f"error: {tmp_path}/no/out.csv: No such file or directory\n"
 
 
-def test_export_of_no_trials(typed: Type, where: Path) -> None:
-    with open_store(where) as store:
+def test_export_of_no_trials(run_cli: RunCli, store_path: Path) -> None:
+    with open_store(store_path) as store:
         store.create("new", studies.spec("new").to_json(), 5.0)
-    assert typed("export", "new").stdout.startswith("trial,config.lr,config.act")
-    assert strict(typed("export", "new", "--format", "json").stdout) == []
+    assert run_cli("export", "new").stdout.startswith("trial,config.lr,config.act")
+    assert strict(run_cli("export", "new", "--format", "json").stdout) == []
 
 
 # --- delete and stop
 
 
-def test_delete_removes_what_the_study_made_and_nothing_else(typed: Type, finished: None, tmp_path: Path) -> None:
+def test_delete_removes_what_the_study_made_and_nothing_else(
+    run_cli: RunCli, finished: None, tmp_path: Path
+) -> None:
     home = tmp_path / "digits"
     StudyFiles(home, "0f").claim()
     (home / "trials" / "0" / "checkpoints").mkdir(parents=True)
     (home / "run").mkdir()
     (home / "run" / "alive").touch()
     (home / "function.pickle").touch()
-    assert "Aborted" in typed("delete", "digits", answer="n\n", status=1).stderr
-    assert "with all its trials and their checkpoints?" in typed("delete", "digits", status=1).stdout
+    assert "Aborted" in run_cli("delete", "digits", answer="n\n", status=1).stderr
+    assert "with all its trials and their checkpoints?" in run_cli("delete", "digits", status=1).stdout
     assert home.exists()
-    assert typed("delete", "digits", "--yes").stdout == "study 'digits' is deleted\n"
+    assert run_cli("delete", "digits", "--yes").stdout == "study 'digits' is deleted\n"
     assert not home.exists()
-    assert "there is no study 'digits'" in typed("show", "digits", status=1).stderr
+    assert "there is no study 'digits'" in run_cli("show", "digits", status=1).stderr
 
 
-def test_delete_leaves_files_of_others(typed: Type, finished: None, tmp_path: Path) -> None:
+def test_delete_leaves_files_of_others(run_cli: RunCli, finished: None, tmp_path: Path) -> None:
     home = tmp_path / "digits"
     StudyFiles(home, "0f").claim()
     (home / "trials" / "0").mkdir(parents=True)
     (home / "trials" / "notes").mkdir()
     (home / "run").mkdir()
     (home / "thesis.tex").touch()
-    deleted = typed("delete", "digits", answer="y\n").stdout
+    deleted = run_cli("delete", "digits", answer="y\n").stdout
     assert f"{home} has links or files of others and stays" in deleted
     assert studies.files(home) == ["thesis.tex", "trials", "trials/notes"]
 
 
-def test_delete_does_not_follow_links(typed: Type, finished: None, tmp_path: Path) -> None:
+def test_delete_does_not_follow_links(run_cli: RunCli, finished: None, tmp_path: Path) -> None:
     home, elsewhere = tmp_path / "digits", tmp_path / "elsewhere"
     StudyFiles(home, "0f").claim()
     for name in ("trials", "run"):
         (elsewhere / name / "0").mkdir(parents=True)
         (home / name).symlink_to(elsewhere / name)
-    deleted = typed("delete", "digits", "--yes").stdout
+    deleted = run_cli("delete", "digits", "--yes").stdout
     assert f"{home} has links or files of others and stays" in deleted
     assert studies.files(elsewhere) == ["run", "run/0", "trials", "trials/0"]
     assert studies.files(home) == ["run", "trials"]
 
 
-def test_delete_does_not_follow_a_link_in_place_of_the_folder(typed: Type, finished: None, tmp_path: Path) -> None:
+def test_delete_does_not_follow_a_link_in_place_of_the_folder(
+    run_cli: RunCli, finished: None, tmp_path: Path
+) -> None:
     home, elsewhere = tmp_path / "digits", tmp_path / "elsewhere"
     StudyFiles(elsewhere, "0f").claim()
     (elsewhere / "trials" / "0").mkdir(parents=True)
     home.symlink_to(elsewhere)
-    assert f"{home} has links or files of others and stays" in typed("delete", "digits", "--yes").stdout
+    assert f"{home} has links or files of others and stays" in run_cli("delete", "digits", "--yes").stdout
     assert home.is_symlink()
     assert studies.files(elsewhere) == ["owner", "trials", "trials/0"]
 
 
-def test_delete_and_stop_while_driven(typed: Type, finished: None, where: Path) -> None:
-    with open_store(where) as store, store.drive("digits"):
-        assert "is being run by process" in typed("delete", "digits", "--yes", status=1).stderr
-        assert "asked process" in typed("stop", "digits", "--no-wait").stdout
+def test_delete_and_stop_while_driven(run_cli: RunCli, finished: None, store_path: Path) -> None:
+    with open_store(store_path) as store, store.drive("digits"):
+        assert "is being run by process" in run_cli("delete", "digits", "--yes", status=1).stderr
+        assert "requested that process" in run_cli("stop", "digits", "--no-wait").stdout
         assert store.take_requests("digits") == ["stop"]
-    assert typed("stop", "digits").stdout == "study 'digits' is not running\n"
-    with open_store(where) as store:
+    assert run_cli("stop", "digits").stdout == "study 'digits' is not running\n"
+    with open_store(store_path) as store:
         assert store.take_requests("digits") == []
 
 
@@ -429,34 +433,34 @@ def test_delete_and_stop_while_driven(typed: Type, finished: None, where: Path) 
 
 
 @pytest.mark.parametrize("command", ["show", "best", "stop", "delete", "export", "resume"])
-def test_unknown_study(command: str, typed: Type, finished: None) -> None:
-    wrong = typed(command, "digit", status=1)
+def test_unknown_study(command: str, run_cli: RunCli, finished: None) -> None:
+    wrong = run_cli(command, "digit", status=1)
     assert wrong.stderr.startswith("error: there is no study 'digit' in ")
     assert wrong.stderr.endswith("; did you mean 'digits'?\n")
     assert wrong.stdout == ""
 
 
 @pytest.mark.parametrize("command", ["show", "best", "stop", "delete", "export", "resume"])
-def test_no_store(command: str, typed: Type, where: Path) -> None:
-    assert typed(command, "digits", status=1).stderr.startswith(f"error: there is no store at {where}")
+def test_no_store(command: str, run_cli: RunCli, store_path: Path) -> None:
+    assert run_cli(command, "digits", status=1).stderr.startswith(f"error: there is no store at {store_path}")
 
 
-def test_a_store_that_is_none(typed: Type, where: Path) -> None:
-    where.write_text("hello " * 100)
-    assert "the file is not a database" in typed("list", status=1).stderr
+def test_a_store_that_is_none(run_cli: RunCli, store_path: Path) -> None:
+    store_path.write_text("hello " * 100)
+    assert "the file is not a database" in run_cli("list", status=1).stderr
 
 
-def test_run_errors(typed: Type, tmp_path: Path) -> None:
+def test_run_errors(run_cli: RunCli, tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
-    assert f"error: {missing}: the study file cannot be read" in typed("run", str(missing), status=1).stderr
+    assert f"error: {missing}: the study file cannot be read" in run_cli("run", str(missing), status=1).stderr
 
 
-def test_another_question_under_that_name_is_refused(typed: Type, finished: None, tmp_path: Path) -> None:
+def test_another_question_under_that_name_is_refused(run_cli: RunCli, finished: None, tmp_path: Path) -> None:
     file = tmp_path / "digits.toml"
     file.write_text(
         'command = ["true"]\nminimize = "loss"\ntrials = 1\n[space.lr]\ntype = "int"\nlow = 1\nhigh = 2\n'
     )
-    wrong = typed("run", str(file), status=1).stderr
+    wrong = run_cli("run", str(file), status=1).stderr
     assert "study 'digits' exists and differs: lr: was Float, is now Int" in wrong
 
 
@@ -476,17 +480,17 @@ def test_usage() -> None:
         assert runner.invoke(cli, [command, "--help"]).exit_code == 0
 
 
-def test_list_loads_nothing_heavy(finished: None, where: Path) -> None:
+def test_list_loads_nothing_heavy(finished: None, store_path: Path) -> None:
     code = (
         "import sys\nfrom thriftune.cli import cli\n"
-        f"cli(['list', '--store', {str(where)!r}], standalone_mode=False)\n"
+        f"cli(['list', '--store', {str(store_path)!r}], standalone_mode=False)\n"
         "print(sorted({'numpy', 'scipy', 'rich', 'cloudpickle'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
-def test_an_unfinished_front_says_how_far_it_has_come(typed: Type, where: Path) -> None:
+def test_an_unfinished_front_says_how_far_it_has_come(run_cli: RunCli, store_path: Path) -> None:
     """Also in the list; the values of a front may be of several steps, of which the lowest counts."""
     spec = studies.spec("two", objectives=studies.TWO, max_steps=9)
     entries = [
@@ -495,15 +499,15 @@ def test_an_unfinished_front_says_how_far_it_has_come(typed: Type, where: Path) 
         if not isinstance(entry, ev.Ended | ev.Finish)
     ]
     entries.insert(-1, ev.Reported(104.0, 1, 1, 3, 3, {"loss": 0.1}))
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         studies.write(store, spec, entries)
-    assert "front of 2 (unfinished, step 2 of 9)" in typed("list").stdout
-    assert "(unfinished, step 2 of 9)" in typed("show", "two").stdout
-    (row,) = strict(typed("list", "--json").stdout)
+    assert "front of 2 (unfinished, step 2 of 9)" in run_cli("list").stdout
+    assert "(unfinished, step 2 of 9)" in run_cli("show", "two").stdout
+    (row,) = strict(run_cli("list", "--json").stdout)
     assert (row["front_size"], row["front_step"]) == (2, 2)
 
 
-def test_trials_that_were_set_aside_have_ended_when_the_study_has(typed: Type, where: Path) -> None:
+def test_trials_that_were_set_aside_have_ended_when_the_study_has(run_cli: RunCli, store_path: Path) -> None:
     *before, finish, stopped = studies.log()
     aside = [
         ev.Create(108.0, 3, {"lr": 0.3, "act": "relu"}),
@@ -512,22 +516,22 @@ def test_trials_that_were_set_aside_have_ended_when_the_study_has(typed: Type, w
         ev.Pause(108.2, 3, 1, "by halving"),
         ev.Ended(108.3, 3, 1, 0.1, cut=True),
     ]
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         studies.write(store, studies.spec("done", trials=4), [*before, *aside, finish, stopped])
         studies.write(store, studies.spec("stopped", trials=4), [*before, *aside, stopped])
-    shown = typed("show", "done").stdout
+    shown = run_cli("show", "done").stdout
     assert "4 of 4 ended: 2 completed, 1 stopped early, 1 failed" in shown
     assert ["3", "stopped", "early"] in [line.split()[:3] for line in shown.splitlines()]
     assert "paused" not in shown
-    assert "stopped after step 1: by halving" in typed("show", "done", "--trial", 3).stdout
-    assert "3 of 4 ended: 2 completed, 1 paused, 1 failed" in typed("show", "stopped").stdout
-    assert "paused" in typed("show", "stopped", "--trial", 3).stdout
-    listed = {line.split()[0]: line for line in typed("list").stdout.splitlines()}
+    assert "stopped after step 1: by halving" in run_cli("show", "done", "--trial", 3).stdout
+    assert "3 of 4 ended: 2 completed, 1 paused, 1 failed" in run_cli("show", "stopped").stdout
+    assert "paused" in run_cli("show", "stopped", "--trial", 3).stdout
+    listed = {line.split()[0]: line for line in run_cli("list").stdout.splitlines()}
     assert "4 of 4 (1 failed)" in listed["done"]
     assert "3 of 4 (1 failed)" in listed["stopped"]
 
 
-def test_a_converged_trial_says_so(typed: Type, where: Path) -> None:
+def test_a_converged_trial_says_so(run_cli: RunCli, store_path: Path) -> None:
     *before, finish, stopped = studies.log()
     cut = [
         ev.Create(108.0, 3, {"lr": 0.3, "act": "relu"}),
@@ -536,14 +540,14 @@ def test_a_converged_trial_says_so(typed: Type, where: Path) -> None:
         ev.Stop(108.2, 3, 1, "by early_curve", converged=True),
         ev.Ended(108.3, 3, 1, 0.1, cut=True),
     ]
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         studies.write(store, studies.spec("flat"), [*before, *cut, finish, stopped])
-    rows = [line.split() for line in typed("show", "flat").stdout.splitlines()]
+    rows = [line.split() for line in run_cli("show", "flat").stdout.splitlines()]
     assert ["3", "converged", "0.01"] in [row[:3] for row in rows]
-    assert typed("best", "flat").stdout.startswith("loss = 0.01  (trial 3)")
+    assert run_cli("best", "flat").stdout.startswith("loss = 0.01  (trial 3)")
 
 
-def test_exported_values_are_exact_where_they_are_not_shown(typed: Type, where: Path) -> None:
+def test_exported_values_are_exact_where_they_are_not_shown(run_cli: RunCli, store_path: Path) -> None:
     """Terminal escapes in a value belong to it; only a person's terminal must not obey them."""
     spec = studies.spec("odd")
     entries = [
@@ -551,7 +555,7 @@ def test_exported_values_are_exact_where_they_are_not_shown(typed: Type, where: 
         for entry in studies.log()
     ]
     space = tt.Space({"lr": tt.Float(0.001, 1.0, log=True), "act": tt.Choice(["\x1b[31mrelu", "tanh"])})
-    with open_store(where) as store:
+    with open_store(store_path) as store:
         studies.write(store, replace(spec, space=space), entries)
-    rows = list(csv.DictReader(StringIO(typed("export", "odd").stdout)))
+    rows = list(csv.DictReader(StringIO(run_cli("export", "odd").stdout)))
     assert {row["config.act"] for row in rows} == {"\x1b[31mrelu"}

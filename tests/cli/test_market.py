@@ -21,7 +21,7 @@ from thriftune.cli.screen import busy
 from thriftune.market import synthetic_lifetimes
 from thriftune.market.catalog import Catalog
 
-Type = Callable[..., Result]
+RunCli = Callable[..., Result]
 
 PRICES = """type,az,t,price
 c5.large,us-east-1a,0,0.03
@@ -34,8 +34,8 @@ m9.odd,us-east-1a,86400,1.5
 
 
 @pytest.fixture
-def typed() -> Type:
-    """Types a command; checks its status."""
+def run_cli() -> RunCli:
+    """Return a function that runs a command and checks its exit status."""
 
     def call(*args: object, status: int = 0) -> Result:
         result = CliRunner().invoke(cli, ["market", *map(str, args)])
@@ -75,31 +75,31 @@ def braille(text: str) -> bool:
 # --- prices
 
 
-def test_the_markets_of_a_file(typed: Type, prices: Path) -> None:
-    shown = typed("prices", prices).stdout
+def test_the_markets_of_a_file(run_cli: RunCli, prices: Path) -> None:
+    shown = run_cli("prices", prices).stdout
     assert "3 markets" in shown
     (line,) = (line for line in shown.splitlines() if "c5.large" in line and "us-east-1a" in line)
     cells = ["3", "1970-01-01", "1970-01-02", "$0.0300", "$0.0300", "$0.0900", "2.0", "$0.0850"]
     assert line.split()[2:] == cells
     assert "m9.odd" in shown
-    only = typed("prices", prices, "--zone", "us-east-1a", "--json")
+    only = run_cli("prices", prices, "--zone", "us-east-1a", "--json")
     assert [one["type"] for one in strict(only.stdout)["markets"]] == ["c5.large", "m9.odd"]
 
 
-def test_many_markets_are_cut_short(typed: Type, tmp_path: Path) -> None:
+def test_many_markets_are_cut_short(run_cli: RunCli, tmp_path: Path) -> None:
     path = tmp_path / "many.csv"
     path.write_text("type,az,t,price\n" + "".join(f"t{i},z,0,1\n" for i in range(70)))
-    shown = typed("prices", path).stdout
-    assert "and 10 more: --type and --zone choose, --json gives all" in shown
-    assert len(strict(typed("prices", path, "--json").stdout)["markets"]) == 70
+    shown = run_cli("prices", path).stdout
+    assert "and 10 more: choose with --type and --zone, or see all with --json" in shown
+    assert len(strict(run_cli("prices", path, "--json").stdout)["markets"]) == 70
 
 
-def test_one_market(typed: Type, prices: Path) -> None:
-    shown = typed("prices", prices, "--type", "c5.large", "--zone", "us-east-1a", "--max-price", "0.05").stdout
+def test_one_market(run_cli: RunCli, prices: Path) -> None:
+    shown = run_cli("prices", prices, "--type", "c5.large", "--zone", "us-east-1a", "--max-price", "0.05").stdout
     for text in (
         "1970-01-01 00:00 to 1970-01-02 00:00 UTC, 1.0 days",
         "$0.0850 in us-east-1",
-        "to be had for that 95.8% of the time",
+        "available at that price 95.8% of the time",
         "dollars an hour, by days since",
         "revocations, the latest first",
         "1970-01-01 02:00 UTC",
@@ -110,23 +110,23 @@ def test_one_market(typed: Type, prices: Path) -> None:
     assert "\x1b" not in shown
 
 
-def test_one_market_for_programs(typed: Type, prices: Path) -> None:
+def test_one_market_for_programs(run_cli: RunCli, prices: Path) -> None:
     of = ("prices", prices, "--type", "c5.large", "--zone", "us-east-1a", "--max-price", "0.05", "--json")
-    (market,) = strict(typed(*of).stdout)["markets"]
+    (market,) = strict(run_cli(*of).stdout)["markets"]
     assert market["revocations"] == [{"t": 7200.0, "lived_hours": 2.0}]
     assert market["on_demand"]["price"] == 0.085
     assert (market["rows"], market["highest"]) == (3, 0.09)
-    (odd,) = strict(typed("prices", prices, "--type", "m9.odd", "--max-price", "1", "--json").stdout)["markets"]
+    (odd,) = strict(run_cli("prices", prices, "--type", "m9.odd", "--max-price", "1", "--json").stdout)["markets"]
     assert odd["on_demand"] is None
     assert odd["within_an_hour"] is None
     assert odd["revocations"] == []
 
 
-def test_what_was_repaired_is_told(typed: Type, tmp_path: Path) -> None:
+def test_what_was_repaired_is_told(run_cli: RunCli, tmp_path: Path) -> None:
     path = tmp_path / "late.csv"
     path.write_text("type,az,t,price\na,z,60,1\na,z,0,2\n")
-    assert "1 rows were out of order and were sorted" in typed("prices", path).stdout
-    assert strict(typed("prices", path, "--json").stdout)["repairs"]
+    assert "1 rows were out of order and were sorted" in run_cli("prices", path).stdout
+    assert strict(run_cli("prices", path, "--json").stdout)["repairs"]
 
 
 @pytest.mark.parametrize(
@@ -137,16 +137,16 @@ def test_what_was_repaired_is_told(typed: Type, tmp_path: Path) -> None:
             ("--type", "m9.odd", "--zone", "x"),
             "m9.odd has no prices in 'x'; its zones are us-east-1a",
         ),
-        (("--zone", "x"), "there are no prices in the zone 'x'; there are some in us-east-1a, us-east-1b"),
-        (("--max-price", "1"), "--max-price is for one market, and there are 3; give --type and --zone"),
+        (("--zone", "x"), "the record has no prices for the zone 'x'; it has prices for us-east-1a, us-east-1b"),
+        (("--max-price", "1"), "--max-price is for one market, not 3; choose it with --type and --zone"),
         (("--type", "m9.odd", "--max-price", "0"), "max price 0 must be a number of dollars per hour above 0"),
-        (("--plot", "x.gif"), "plot: 'x.gif' must end in .png, .svg, .pdf"),
+        (("--plot", "x.gif"), "plot: 'x.gif' must end in .png, .svg or .pdf"),
         (("--seed", "3"), "--seed is for --synthetic"),
         (("--synthetic",), "give either a FILE or --synthetic"),
     ],
 )
-def test_mistakes_are_one_line(typed: Type, prices: Path, options: tuple[str, ...], message: str) -> None:
-    result = typed("prices", prices, *options, status=1)
+def test_mistakes_are_one_line(run_cli: RunCli, prices: Path, options: tuple[str, ...], message: str) -> None:
+    result = run_cli("prices", prices, *options, status=1)
     assert result.stdout == ""
     assert result.stderr.startswith(f"error: {message}")
     assert result.stderr.count("\n") == 1
@@ -155,29 +155,29 @@ def test_mistakes_are_one_line(typed: Type, prices: Path, options: tuple[str, ..
 # --- lifetimes
 
 
-def test_lifetimes(typed: Type, lives: Path) -> None:
-    shown = typed("lifetimes", lives).stdout
+def test_lifetimes(run_cli: RunCli, lives: Path) -> None:
+    shown = run_cli("lifetimes", lives).stdout
     lines = [line.split() for line in shown.splitlines()[1:4]]
     assert [line[0] for line in lines] == ["calm.large", "m-8", "m-16"]
     assert lines[0][1:] == ["2", "0", "2", "-", "-", "-", "-", "-", "no", "end"]
     assert not braille(shown)
-    assert braille(typed("lifetimes", lives, "--type", "m-8").stdout)
-    told = strict(typed("lifetimes", lives, "--json").stdout)["types"]
-    assert [one["machines"] for one in told] == [2, 40, 40]
-    assert told[0]["mean_hours"] is None
-    assert told[1]["revoked"] + told[1]["stopped"] == 40
-    assert told[1]["quantiles"]["0.1"] <= told[1]["quantiles"]["0.25"]
-    assert len(told[1]["curve"]["hours"]) == len(told[1]["curve"]["alive"])
+    assert braille(run_cli("lifetimes", lives, "--type", "m-8").stdout)
+    parsed = strict(run_cli("lifetimes", lives, "--json").stdout)["types"]
+    assert [one["machines"] for one in parsed] == [2, 40, 40]
+    assert parsed[0]["mean_hours"] is None
+    assert parsed[1]["revoked"] + parsed[1]["stopped"] == 40
+    assert parsed[1]["quantiles"]["0.1"] <= parsed[1]["quantiles"]["0.25"]
+    assert len(parsed[1]["curve"]["hours"]) == len(parsed[1]["curve"]["alive"])
 
 
-def test_fit(typed: Type, lives: Path) -> None:
-    shown = typed("fit", lives, "--type", "m-16", "--zone", "z1").stdout
+def test_fit(run_cli: RunCli, lives: Path) -> None:
+    shown = run_cli("fit", lives, "--type", "m-16", "--zone", "z1").stdout
     assert shown.startswith("m-16 in z1: 40 machines, ")
     assert braille(shown)
     for form in ("default", "Exponential", "Weibull", "GompertzMakeham", "Bathtub", "Phases"):
         assert form in shown
-    told = strict(typed("fit", lives, "--type", "m-16", "--json").stdout)
-    fits = {fit["name"]: fit for fit in told["fits"]}
+    parsed = strict(run_cli("fit", lives, "--type", "m-16", "--json").stdout)
+    fits = {fit["name"]: fit for fit in parsed["fits"]}
     assert fits["default"]["default"]
     assert fits["default"]["form"] == "Phases"
     low, high = fits["Exponential"]["intervals"]["mean_hours"]
@@ -185,65 +185,67 @@ def test_fit(typed: Type, lives: Path) -> None:
     assert fits["default"]["r2"] > fits["Exponential"]["r2"]
 
 
-def test_fit_by_least_squares(typed: Type, lives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_by_least_squares(run_cli: RunCli, lives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thriftune.market.lifetime.fitting.BOOTSTRAP_FITS", 3)
-    told = strict(typed("fit", lives, "--type", "m-16", "--by", "least_squares", "--json").stdout)
-    by = {fit["name"]: fit["by"] for fit in told["fits"]}
+    parsed = strict(run_cli("fit", lives, "--type", "m-16", "--by", "least_squares", "--json").stdout)
+    by = {fit["name"]: fit["by"] for fit in parsed["fits"]}
     assert by["Weibull"] == "least squares"
     assert by["Phases"] == "likelihood"
 
 
-def test_what_was_never_revoked_cannot_be_fitted(typed: Type, lives: Path) -> None:
-    result = typed("fit", lives, "--type", "calm.large", status=1)
+def test_what_was_never_revoked_cannot_be_fitted(run_cli: RunCli, lives: Path) -> None:
+    result = run_cli("fit", lives, "--type", "calm.large", status=1)
     assert result.stderr == "error: lifetimes: no preemption among 2 machines; at least 2 are needed\n"
 
 
-def test_compare(typed: Type, lives: Path) -> None:
-    shown = typed("compare", lives, "--type", "m-16", "--job", "2", "--job", "40").stdout
-    for text in ("needs checkpoints", "keep it", "Young-Daly, every", "never", "jobs up to so many hours"):
+def test_compare(run_cli: RunCli, lives: Path) -> None:
+    shown = run_cli("compare", lives, "--type", "m-16", "--job", "2", "--job", "40").stdout
+    for text in ("needs checkpoints", "keep it", "Young-Daly, every", "never", "longest job, in hours"):
         assert text in shown
     assert braille(shown)
-    told = strict(typed("compare", lives, "--type", "m-16", "--job", "2", "--job", "40", "--json").stdout)
-    assert told["starts"][0]["age"] == 0.0
-    assert {start["job_hours"] for start in told["starts"]} == {2.0, 40.0}
-    assert all(0 <= start["failure_probability"] <= 1 for start in told["starts"])
-    short, long = told["checkpoints"]
+    parsed = strict(run_cli("compare", lives, "--type", "m-16", "--job", "2", "--job", "40", "--json").stdout)
+    assert parsed["starts"][0]["age"] == 0.0
+    assert {start["job_hours"] for start in parsed["starts"]} == {2.0, 40.0}
+    assert all(0 <= start["failure_probability"] <= 1 for start in parsed["starts"])
+    short, long = parsed["checkpoints"]
     assert 2.0 < short["best"]["hours"] <= short["young_daly"]["hours"]
     assert math.fsum(long["best"]["segments"]) == pytest.approx(40.0)
-    assert len(told["frontier"]["ages"]) == len(told["frontier"]["up_to"]) == len(told["frontier"]["longest"])
+    assert (
+        len(parsed["frontier"]["ages"]) == len(parsed["frontier"]["up_to"]) == len(parsed["frontier"]["longest"])
+    )
 
 
-def test_compare_with_what_it_costs_to_save_and_start(typed: Type, lives: Path) -> None:
+def test_compare_with_what_it_costs_to_save_and_start(run_cli: RunCli, lives: Path) -> None:
     def hours(*options: object) -> float:
-        told = strict(typed("compare", lives, "--type", "m-16", "--job", 4, "--json", *options).stdout)
-        return float(told["checkpoints"][0]["best"]["hours"])
+        parsed = strict(run_cli("compare", lives, "--type", "m-16", "--job", 4, "--json", *options).stdout)
+        return float(parsed["checkpoints"][0]["best"]["hours"])
 
     assert hours() < hours("--checkpoint-minutes", 10) < hours("--checkpoint-minutes", 10, "--restart-minutes", 60)
-    assert typed("compare", lives, "--type", "m-16", "--checkpoint-minutes", -1, status=2)
-    assert typed("compare", lives, "--type", "m-16", "--job", 0, status=2)
+    assert run_cli("compare", lives, "--type", "m-16", "--checkpoint-minutes", -1, status=2)
+    assert run_cli("compare", lives, "--type", "m-16", "--job", 0, status=2)
 
 
 @pytest.mark.parametrize("command", ["lifetimes", "fit", "compare"])
-def test_a_type_or_a_file_that_is_not_there(command: str, typed: Type, lives: Path, tmp_path: Path) -> None:
-    result = typed(command, lives, "--type", "m-32", status=1)
+def test_a_type_or_a_file_that_is_not_there(command: str, run_cli: RunCli, lives: Path, tmp_path: Path) -> None:
+    result = run_cli(command, lives, "--type", "m-32", status=1)
     assert (
         result.stderr == "error: no lifetime of a 'm-32' is recorded; recorded types are calm.large, m-8, m-16\n"
     )
-    result = typed(command, tmp_path / "none.csv", "--type", "m-8", status=1)
+    result = run_cli(command, tmp_path / "none.csv", "--type", "m-8", status=1)
     assert result.stderr.startswith(f"error: {tmp_path / 'none.csv'}: cannot be read")
-    result = typed(command, "--type", "m-8", status=1)
+    result = run_cli(command, "--type", "m-8", status=1)
     assert result.stderr == "error: give either a FILE or --synthetic\n"
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    result = typed(command, tmp_path / "other.csv", "--type", "m-8", status=1)
+    result = run_cli(command, tmp_path / "other.csv", "--type", "m-8", status=1)
     assert "the columns machine_type" in result.stderr
     (tmp_path / "cut.csv.gz").write_bytes(lives.read_bytes()[:-200])
-    result = typed(command, tmp_path / "cut.csv.gz", "--type", "m-8", status=1)
+    result = run_cli(command, tmp_path / "cut.csv.gz", "--type", "m-8", status=1)
     assert result.stderr == f"error: {tmp_path / 'cut.csv.gz'}: is gzipped but incomplete; get the file again\n"
 
 
-def test_a_zone_that_is_not_there(typed: Type, lives: Path) -> None:
+def test_a_zone_that_is_not_there(run_cli: RunCli, lives: Path) -> None:
     for command in ("fit", "compare"):
-        result = typed(command, lives, "--type", "m-8", "--zone", "z2", status=1)
+        result = run_cli(command, lives, "--type", "m-8", "--zone", "z2", status=1)
         assert result.stderr == "error: no lifetime of a m-8 in 'z2' is recorded; its recorded zones are z1\n"
 
 
@@ -251,58 +253,58 @@ def test_a_zone_that_is_not_there(typed: Type, lives: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["fit", "compare"])
-def test_a_type_need_not_be_said_where_it_is_plain(command: str, typed: Type, lives: Path) -> None:
-    assert "synthetic-16" in typed(command, "--synthetic").stdout
-    message = typed(command, lives, status=1).stderr
-    assert message.startswith("error: say which type of machine, with --type; there are ")
-    assert "Invalid value for '--seed'" in typed(command, "--synthetic", "--seed", "-1", status=2).stderr
+def test_a_type_need_not_be_said_where_it_is_plain(command: str, run_cli: RunCli, lives: Path) -> None:
+    assert "synthetic-16" in run_cli(command, "--synthetic").stdout
+    message = run_cli(command, lives, status=1).stderr
+    assert message.startswith("error: choose a machine type with --type; the record has ")
+    assert "Invalid value for '--seed'" in run_cli(command, "--synthetic", "--seed", "-1", status=2).stderr
 
 
-def test_synthetic_is_seeded(typed: Type) -> None:
-    def told(command: str, *seed: object) -> Any:
-        return strict(typed(command, "--synthetic", "--json", *seed).stdout)
+def test_synthetic_is_seeded(run_cli: RunCli) -> None:
+    def parsed(command: str, *seed: object) -> Any:
+        return strict(run_cli(command, "--synthetic", "--json", *seed).stdout)
 
     for command in ("prices", "lifetimes"):
-        assert told(command) == told(command, "--seed", 0) != told(command, "--seed", 1)
-    assert {one["on_demand"] is not None for one in told("prices")["markets"]} == {True}
-    shown = typed("compare", "--synthetic", "--type", "synthetic-16", "--job", 1).stdout
+        assert parsed(command) == parsed(command, "--seed", 0) != parsed(command, "--seed", 1)
+    assert {one["on_demand"] is not None for one in parsed("prices")["markets"]} == {True}
+    shown = run_cli("compare", "--synthetic", "--type", "synthetic-16", "--job", 1).stdout
     assert "synthetic-16: by the default fit" in shown
 
 
-def drawn(typed: Type, tmp_path: Path, *args: object) -> str:
+def drawn(run_cli: RunCli, tmp_path: Path, *args: object) -> str:
     mpl = pytest.importorskip("matplotlib")
     path = tmp_path / "picture.svg"
     with mpl.rc_context({"svg.fonttype": "none"}):
-        result = typed(*args, "--plot", path)
+        result = run_cli(*args, "--plot", path)
     assert (result.stdout, result.stderr) == ("", f"wrote {path}\n")
     return path.read_text()
 
 
-def test_pictures(typed: Type, prices: Path, lives: Path, tmp_path: Path) -> None:
+def test_pictures(run_cli: RunCli, prices: Path, lives: Path, tmp_path: Path) -> None:
     one = ("--type", "c5.large", "--zone", "us-east-1a")
-    picture = drawn(typed, tmp_path, "prices", prices, *one, "--max-price", "0.05")
+    picture = drawn(run_cli, tmp_path, "prices", prices, *one, "--max-price", "0.05")
     for text in ("c5.large in us-east-1a", "1 revocation", "maximum price", "on demand"):
         assert text in picture
-    assert "maximum price" not in drawn(typed, tmp_path, "prices", prices, *one)
-    assert "m9.odd" in drawn(typed, tmp_path, "prices", prices, "--type", "m9.odd")
-    picture = drawn(typed, tmp_path, "lifetimes", lives)
+    assert "maximum price" not in drawn(run_cli, tmp_path, "prices", prices, *one)
+    assert "m9.odd" in drawn(run_cli, tmp_path, "prices", prices, "--type", "m9.odd")
+    picture = drawn(run_cli, tmp_path, "lifetimes", lives)
     assert all(kind in picture for kind in ("m-8", "m-16", "calm.large"))
-    picture = drawn(typed, tmp_path, "fit", lives, "--type", "m-16")
+    picture = drawn(run_cli, tmp_path, "fit", lives, "--type", "m-16")
     assert all(text in picture for text in ("Kaplan-Meier", "95 %", "default", "Hazard", "Bathtub"))
-    picture = drawn(typed, tmp_path, "compare", lives, "--type", "m-16", "--job", "1")
+    picture = drawn(run_cli, tmp_path, "compare", lives, "--type", "m-16", "--job", "1")
     assert all(text in picture for text in ("take a new one", "keep it", "12 h old", "Without checkpoints"))
 
 
-def test_a_picture_and_json(typed: Type, lives: Path, tmp_path: Path) -> None:
+def test_a_picture_and_json(run_cli: RunCli, lives: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    result = typed("lifetimes", lives, "--plot", tmp_path / "lives.png", "--json")
+    result = run_cli("lifetimes", lives, "--plot", tmp_path / "lives.png", "--json")
     assert strict(result.stdout)["types"]
     assert (tmp_path / "lives.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_pictures_without_matplotlib(typed: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_without_matplotlib(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = typed("fit", "--synthetic", "--type", "synthetic-2", "--plot", "x.png", status=1)
+    result = run_cli("fit", "--synthetic", "--type", "synthetic-2", "--plot", "x.png", status=1)
     assert result.stderr == "error: a plot needs matplotlib; install it with: pip install 'thriftune[plot]'\n"
 
 
@@ -311,46 +313,46 @@ def test_a_word_when_it_takes_long(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         pass
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("thriftune.cli.screen.PATIENCE_SECONDS", 0.0)
-    said = ""
+    sentence = ""
     with busy("thinking"):
-        while not said:
+        while not sentence:
             time.sleep(0.01)
-            said = capsys.readouterr().err
-    assert said == "thinking ...\n"
+            sentence = capsys.readouterr().err
+    assert sentence == "thinking ...\n"
 
 
 # --- what was recorded
 
 
 @pytest.mark.skipif("THRIFTUNE_DATA" not in os.environ, reason="needs the recorded data (THRIFTUNE_DATA)")
-def test_recorded(typed: Type) -> None:
+def test_recorded(run_cli: RunCli) -> None:
     data = Path(os.environ["THRIFTUNE_DATA"])
     lives = data / "gcp_preemptions_2019_us-central1-c.csv.gz"
-    told = strict(typed("fit", lives, "--type", "n1-highcpu-32", "--json").stdout)
-    fits = {fit["name"]: fit["r2"] for fit in told["fits"]}
+    parsed = strict(run_cli("fit", lives, "--type", "n1-highcpu-32", "--json").stdout)
+    fits = {fit["name"]: fit["r2"] for fit in parsed["fits"]}
     assert fits["default"] > 0.95
-    shown = typed("prices", data / "spot_prices_useast1_2016-02-25_2016-04-09.csv.gz").stdout
+    shown = run_cli("prices", data / "spot_prices_useast1_2016-02-25_2016-04-09.csv.gz").stdout
     assert "m4.10xlarge" in shown
 
 
 # --- catalog ----------------------------------------------------------------------------------------------
 
 
-def test_the_catalog_is_listed(typed: Type) -> None:
-    everything = typed("catalog").output
+def test_the_catalog_is_listed(run_cli: RunCli) -> None:
+    everything = run_cli("catalog").output
     assert everything.startswith(f"{len(Catalog.shipped())} machines; list prices")
     assert all(offer.name in everything for offer in Catalog.shipped())
-    few = typed("catalog", "--cloud", "aws", "--search", "M5.").output
+    few = run_cli("catalog", "--cloud", "aws", "--search", "M5.").output
     rows = [line.split() for line in few.splitlines()[3:]]
     assert {(row[0], row[1][:3]) for row in rows} == {("aws", "m5.")}
     (row,) = [row for row in rows if row[1] == "m5.xlarge"]
     offer = Catalog.shipped()["m5.xlarge"]
     assert row[2:] == ["-", "4", "16", f"{offer.price_per_hour:g}", "-", "us-east-1", offer.as_of]
-    assert "V100" in typed("catalog", "--search", "v100").output
+    assert "V100" in run_cli("catalog", "--search", "v100").output
 
 
-def test_the_catalog_for_programs(typed: Type) -> None:
-    found = strict(typed("catalog", "--cloud", "GCP", "--search", "n1-highcpu-16", "--json").stdout)
+def test_the_catalog_for_programs(run_cli: RunCli) -> None:
+    found = strict(run_cli("catalog", "--cloud", "GCP", "--search", "n1-highcpu-16", "--json").stdout)
     offer = Catalog.shipped()["n1-highcpu-16"]
     assert found == [
         {
@@ -376,5 +378,5 @@ def test_the_catalog_for_programs(typed: Type) -> None:
         (["--search", "qqqq"], "has 'qqqq' in its name; leave --search out to see all"),
     ],
 )
-def test_what_the_catalog_does_not_have(typed: Type, given: list[str], message: str) -> None:
-    assert message in typed("catalog", *given, status=1).output
+def test_what_the_catalog_does_not_have(run_cli: RunCli, given: list[str], message: str) -> None:
+    assert message in run_cli("catalog", *given, status=1).output

@@ -15,11 +15,11 @@ import thriftune as tt
 from tests.cli.programs import run, strict
 from tests.results.test_models import read, tune, valley
 from thriftune.cli import cli
-from thriftune.show.describe import model
+from thriftune.show.describe import better_model_line
 from thriftune.show.ending import end_line
 
 
-def typed(folder: Path, *words: str, status: int = 0) -> Result:
+def run_cli(folder: Path, *words: str, status: int = 0) -> Result:
     result = CliRunner().invoke(cli, [*words, "--store", str(folder / "s.db")])
     assert result.exit_code == status, result.output
     return result
@@ -38,70 +38,70 @@ def last(tmp_path: Path) -> tt.TrialRecord:
 
 
 def test_the_path_stands_alone(best: tt.TrialRecord, tmp_path: Path) -> None:
-    said = typed(tmp_path, "best", "s", "--checkpoint")
-    assert (said.stdout, said.stderr) == (f"{best.checkpoint}\n", "")
-    assert typed(tmp_path, "best", "s", "--model").stdout == said.stdout
+    sentence = run_cli(tmp_path, "best", "s", "--checkpoint")
+    assert (sentence.stdout, sentence.stderr) == (f"{best.checkpoint}\n", "")
+    assert run_cli(tmp_path, "best", "s", "--model").stdout == sentence.stdout
     shell = f'cat "$({sys.executable} -m thriftune best s --checkpoint --store s.db)/loss"'
     done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert float(done.stdout) == best.value
 
 
 def test_for_programs(last: tt.TrialRecord, tmp_path: Path) -> None:
-    told = strict(typed(tmp_path, "best", "s", "--checkpoint", "--json").stdout)
-    assert told == {"trial": last.id, "step": 7, "value": last.value, "checkpoint": str(last.checkpoint)}
-    model = strict(typed(tmp_path, "best", "s", "--model", "--json").stdout)
+    parsed = strict(run_cli(tmp_path, "best", "s", "--checkpoint", "--json").stdout)
+    assert parsed == {"trial": last.id, "step": 7, "value": last.value, "checkpoint": str(last.checkpoint)}
+    model = strict(run_cli(tmp_path, "best", "s", "--model", "--json").stdout)
     assert (model["trial"], model["step"], model["value"]) == (last.id, 3, last["x"])
     assert read(Path(model["checkpoint"])) == last["x"]
-    assert strict(typed(tmp_path, "best", "s", "--json").stdout)["checkpoint"] == str(last.checkpoint)
-    shown = strict(typed(tmp_path, "show", "s", "--json").stdout)
+    assert strict(run_cli(tmp_path, "best", "s", "--json").stdout)["checkpoint"] == str(last.checkpoint)
+    shown = strict(run_cli(tmp_path, "show", "s", "--json").stdout)
     assert shown["best_model"] == model
     assert [trial["checkpoint_step"] for trial in shown["trials"]] == [7, 7, 7]
 
 
 def test_a_copy(last: tt.TrialRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert typed(tmp_path, "best", "s", "--to", "copy").stdout == f"{tmp_path}/copy\n"
+    assert run_cli(tmp_path, "best", "s", "--to", "copy").stdout == f"{tmp_path}/copy\n"
     assert read(tmp_path / "copy") == last.value
-    typed(tmp_path, "best", "s", "--model", "--to", "copy/of/model")
+    run_cli(tmp_path, "best", "s", "--model", "--to", "copy/of/model")
     assert read(tmp_path / "copy/of/model") == last["x"]
     assert (
-        "copy exists already; name a new folder" in typed(tmp_path, "best", "s", "--to", "copy", status=1).stderr
+        "copy exists already; name a new folder" in run_cli(tmp_path, "best", "s", "--to", "copy", status=1).stderr
     )
-    told = strict(typed(tmp_path, "best", "s", "--trial", "0", "--to", "other", "--json").stdout)
-    assert told["checkpoint"] == str(tmp_path / "other")
-    assert read(tmp_path / "other") == told["value"] == tt.load("s", "s.db").trials[0].value
+    parsed = strict(run_cli(tmp_path, "best", "s", "--trial", "0", "--to", "other", "--json").stdout)
+    assert parsed["checkpoint"] == str(tmp_path / "other")
+    assert read(tmp_path / "other") == parsed["value"] == tt.load("s", "s.db").trials[0].value
 
 
 def test_a_trial_by_its_number(best: tt.TrialRecord, tmp_path: Path) -> None:
     for trial in tt.load("s", tmp_path / "s.db").trials:
-        assert typed(tmp_path, "best", "s", "--trial", str(trial.id)).stdout == f"{trial.checkpoint}\n"
-        shown = typed(tmp_path, "show", "s", "--trial", str(trial.id)).stdout
+        assert run_cli(tmp_path, "best", "s", "--trial", str(trial.id)).stdout == f"{trial.checkpoint}\n"
+        shown = run_cli(tmp_path, "show", "s", "--trial", str(trial.id)).stdout
         assert f"\nmodel of step 3: {trial.checkpoint}\n" in shown
-    assert "has no trial 9" in typed(tmp_path, "best", "s", "--trial", "9", status=1).stderr
-    assert "leave out --trial" in typed(tmp_path, "best", "s", "--model", "--trial", "0", status=2).stderr
+    assert "has no trial 9" in run_cli(tmp_path, "best", "s", "--trial", "9", status=1).stderr
+    assert "leave out --trial" in run_cli(tmp_path, "best", "s", "--model", "--trial", "0", status=2).stderr
 
 
 def test_a_corrupt_one_is_told_on_standard_error(best: tt.TrialRecord, tmp_path: Path) -> None:
     assert best.checkpoint is not None
     (best.checkpoint / "loss").write_text("0")
-    said = typed(tmp_path, "best", "s", "--checkpoint")
-    assert said.stderr.startswith(f"trial {best.id}: checkpoint of step 3 is corrupt")
-    assert read(Path(said.stdout.strip())) == best["x"] + 3
-    assert "checkpoint of step 3 is corrupt" in typed(tmp_path, "best", "s", "--model").stderr
+    sentence = run_cli(tmp_path, "best", "s", "--checkpoint")
+    assert sentence.stderr.startswith(f"trial {best.id}: checkpoint of step 3 is corrupt")
+    assert read(Path(sentence.stdout.strip())) == best["x"] + 3
+    assert "checkpoint of step 3 is corrupt" in run_cli(tmp_path, "best", "s", "--model").stderr
     for path in Path(best.folder).glob("checkpoints/*/state/loss"):
         path.write_text("0")
-    assert "no other one is left" in typed(tmp_path, "best", "s", "--checkpoint", status=1).stderr
+    assert "no other one is left" in run_cli(tmp_path, "best", "s", "--checkpoint", status=1).stderr
 
 
 def test_nothing_saved(tmp_path: Path) -> None:
     result = tune(lambda trial: trial["x"], tmp_path, max_steps=None)
     for option in ("--checkpoint", "--model"):
-        assert "give save= to trial.report()" in typed(tmp_path, "best", "s", option, status=1).stderr.replace(
+        assert "give save= to trial.report()" in run_cli(tmp_path, "best", "s", option, status=1).stderr.replace(
             "Give", "give"
         )
-    assert model(result.history) == ""
-    assert "model" not in typed(tmp_path, "show", "s").stdout
-    shown = strict(typed(tmp_path, "show", "s", "--json").stdout)
+    assert better_model_line(result.history) == ""
+    assert "model" not in run_cli(tmp_path, "show", "s").stdout
+    shown = strict(run_cli(tmp_path, "show", "s", "--json").stdout)
     assert (shown["best_model"], shown["best"]["checkpoint"]) == (None, None)
 
 
@@ -111,10 +111,13 @@ def test_with_several_objectives_one_says_which_trial(tmp_path: Path) -> None:
 
     result = tune(train, tmp_path, minimize=["loss", "size"], trials=2)
     front = ", ".join(str(trial.id) for trial in result.front)
-    said = typed(tmp_path, "best", "s", "--checkpoint", status=1).stderr
-    assert said == f"error: there are 2 objectives; say whose model: --trial N of {front}\n"
-    assert typed(tmp_path, "best", "s", "--trial", "1").stdout == f"{result.trials[1].checkpoint}\n"
-    assert "no single best model" in typed(tmp_path, "best", "s", "--model", status=1).stderr
+    sentence = run_cli(tmp_path, "best", "s", "--checkpoint", status=1).stderr
+    assert (
+        sentence
+        == f"error: the study has 2 objectives and no single best trial; choose one with --trial N: {front}\n"
+    )
+    assert run_cli(tmp_path, "best", "s", "--trial", "1").stdout == f"{result.trials[1].checkpoint}\n"
+    assert "no single best model" in run_cli(tmp_path, "best", "s", "--model", status=1).stderr
 
 
 # --- which model is better than the best trial's ----------------------------------------------------------
@@ -122,19 +125,19 @@ def test_with_several_objectives_one_says_which_trial(tmp_path: Path) -> None:
 
 def test_where_the_best_trials_own_model_is_the_best_nothing_is_said(best: tt.TrialRecord, tmp_path: Path) -> None:
     history = tt.load("s", tmp_path / "s.db").history
-    assert model(history) == ""
-    assert "\nmodel" not in typed(tmp_path, "show", "s").stdout
+    assert better_model_line(history) == ""
+    assert "\nmodel" not in run_cli(tmp_path, "show", "s").stdout
 
 
 def test_a_better_step_of_the_best_trial_is_said(last: tt.TrialRecord, tmp_path: Path) -> None:
     study = tt.load("s", tmp_path / "s.db")
-    said = (
+    sentence = (
         f"trial {last.id} at step 3 has the best saved model: loss {last['x']:.6g}; "
         f"the trial's own value is {last.value:.6g}"
     )
-    assert model(study.history) == said
-    assert f"; model: {said}; " in end_line(study.spec, study.history, 0.0)
-    assert said in " ".join(typed(tmp_path, "show", "s").stdout.split())
+    assert better_model_line(study.history) == sentence
+    assert f"; model: {sentence}; " in end_line(study.spec, study.history, 0.0)
+    assert sentence in " ".join(run_cli(tmp_path, "show", "s").stdout.split())
 
 
 def test_a_better_model_of_another_trial_is_said(tmp_path: Path) -> None:
@@ -144,7 +147,7 @@ def test_a_better_model_of_another_trial_is_said(tmp_path: Path) -> None:
             trial.report(loss=loss, save=lambda folder: (folder / "loss").write_text("x"))
 
     history = tune(train, tmp_path, value="last", trials=2).history
-    assert model(history) == (
+    assert better_model_line(history) == (
         "trial 1 at step 2 has the best saved model: loss 0.01; trial 0, the best finished one, has 0.125"
     )
 
@@ -156,7 +159,7 @@ def test_a_best_value_that_was_not_saved_is_said(tmp_path: Path) -> None:
             trial.report(loss=loss, save=None if step == 3 else lambda folder: (folder / "loss").write_text("x"))
 
     history = tune(train, tmp_path, max_steps=4, trials=1).history
-    assert model(history) == (
+    assert better_model_line(history) == (
         "trial 0 at step 2 has the best saved model: loss 2; the trial's own value is 1, at step 3, not saved"
     )
 
@@ -210,7 +213,7 @@ def test_a_command_that_saves_with_its_reports(tmp_path: Path) -> None:
     assert study.best.load(read) == study.best.value == study.best_model.value
     assert "\nmodel " not in out
     to = tmp_path / "copy"
-    assert typed(tmp_path, "best", "study", "--to", str(to)).stdout == f"{to}\n"
+    assert run_cli(tmp_path, "best", "study", "--to", str(to)).stdout == f"{to}\n"
     assert read(to) == study.best.value
 
 
@@ -225,7 +228,7 @@ def test_a_command_that_saves_by_itself(tmp_path: Path) -> None:
     assert study.best.checkpoint == Path(study.best.folder) / "state"
     assert study.best.checkpoint_step is None
     assert study.best.load(read) == study.best.value
-    assert typed(tmp_path, "best", "study", "--checkpoint").stdout == f"{study.best.checkpoint}\n"
+    assert run_cli(tmp_path, "best", "study", "--checkpoint").stdout == f"{study.best.checkpoint}\n"
     with pytest.raises(tt.errors.NoCheckpoint, match="are the checkpoint of its trial"):
         _ = study.best_model
 
@@ -235,5 +238,5 @@ def test_a_copy_takes_the_folders_of_a_command_too(tmp_path: Path) -> None:
     inner = Path(study.best.folder) / "state" / "inner"
     inner.mkdir()
     (inner / "link").symlink_to(os.pardir)
-    typed(tmp_path, "best", "study", "--to", str(tmp_path / "copy"))
+    run_cli(tmp_path, "best", "study", "--to", str(tmp_path / "copy"))
     assert sorted(path.name for path in (tmp_path / "copy").rglob("*")) == ["inner", "link", "loss"]

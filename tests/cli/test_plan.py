@@ -17,7 +17,7 @@ from thriftune import planning
 from thriftune.cli import cli
 from thriftune.cli import plan as command
 from thriftune.cli.common import to_json
-from thriftune.cli.plan_tables import compared, fall_back
+from thriftune.cli.plan_tables import compare_plans, fallback_sentences
 from thriftune.market.lifetime import Exponential
 from thriftune.planning.plan_finder import Planner, plan
 
@@ -51,12 +51,12 @@ price_per_hour = 4.0
 mean_lifetime = "30m"
 """
 
-Type = Callable[..., Result]
+RunCli = Callable[..., Result]
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch) -> Type:
-    """Types a command; checks its status. However long it takes, it does not say so."""
+def run_cli(monkeypatch: pytest.MonkeyPatch) -> RunCli:
+    """Return a function that runs a command and checks its exit status; busy() prints nothing."""
     monkeypatch.setattr("thriftune.cli.screen.PATIENCE_SECONDS", 3600.0)
 
     def call(*args: object, status: int = 0) -> Result:
@@ -85,23 +85,23 @@ def lines_of(shown: str) -> dict[str, str]:
     return {line.split()[0]: line for line in shown.splitlines() if line.split()}
 
 
-def test_the_example_has_a_plan_at_once(typed: Type) -> None:
-    result = typed(EXAMPLE / "study.toml")
+def test_the_example_has_a_plan_at_once(run_cli: RunCli) -> None:
+    result = run_cli(EXAMPLE / "study.toml")
     lines = lines_of(result.stdout)
-    assert "plan-example: 7 stages, 1792 steps of all trials together" in lines["study"]
+    assert "plan-example: 7 stages, 1792 steps in total" in lines["study"]
     assert "p3.8xlarge: 4 workers, $12.24/h" in lines["machines"]
-    assert "20 min 00 s, made with a probability of 9" in lines["deadline"]
+    assert "20 min 00 s, met with a probability of 9" in lines["deadline"]
     assert "optimal, proven" in lines["lower"]
     assert lines["1"].split()[:3] == ["1", "0-4", "64"]
     assert lines["7"].split()[:3] == ["7", "252-508", "1"]
-    assert "times as dear" in lines["naive_elastic"]
-    assert "dearer" in lines["static"]
+    assert "times the cost" in lines["naive_elastic"]
+    assert "more expensive" in lines["static"]
     assert result.stderr == ""
     assert "\x1b" not in result.stdout
 
 
-def test_the_page_shows_what_the_example_prints(typed: Type) -> None:
-    shown = [line.rstrip() for line in typed(EXAMPLE / "study.toml").stdout.splitlines()]
+def test_the_page_shows_what_the_example_prints(run_cli: RunCli) -> None:
+    shown = [line.rstrip() for line in run_cli(EXAMPLE / "study.toml").stdout.splitlines()]
     assert "\n".join(shown) in (EXAMPLE.parents[1] / "docs" / "planning.md").read_text()
 
 
@@ -112,16 +112,16 @@ def test_the_example_can_be_run_too(tmp_path: Path) -> None:
     assert "val_loss" in out
 
 
-def test_the_table_is_the_plan_of_the_same_call_in_python(typed: Type, study: Path) -> None:
+def test_the_table_is_the_plan_of_the_same_call_in_python(run_cli: RunCli, study: Path) -> None:
     job = planning.successive_halving(16, 4, 28, 2)
     profile = planning.Profile({1: 40.0, 2: 22.0, 4: 13.0})
     cloud = planning.CloudProfile(4, 12.24, init=15.0, minimum=60.0, name="p3.8xlarge")
     expected = plan(job, profile, cloud, deadline="20m")
-    told = strict(typed(study, "--json").stdout)
-    assert {key: value for key, value in told.items() if key not in ("comparison", "frontier")} == strict(
+    parsed = strict(run_cli(study, "--json").stdout)
+    assert {key: value for key, value in parsed.items() if key not in ("comparison", "frontier")} == strict(
         to_json(expected.to_json())
     )
-    shown = typed(study).stdout.splitlines()
+    shown = run_cli(study).stdout.splitlines()
     start = next(i for i, line in enumerate(shown) if line.startswith("stage")) + 1
     rows = [line.split() for line in shown[start : start + len(job.stages)]]
     assert [row[2:6] for row in rows] == [
@@ -130,37 +130,37 @@ def test_the_table_is_the_plan_of_the_same_call_in_python(typed: Type, study: Pa
     assert [row[-1] for row in rows] == [f"{stage.dollars:.2f}" for stage in expected.stages]
 
 
-def test_the_comparison_and_the_frontier_for_programs(typed: Type, study: Path) -> None:
-    told = strict(typed(study, "--json").stdout)
-    assert set(told["comparison"]) == {"greedy", "static", "naive_elastic"}
-    for other in told["comparison"].values():
-        assert other["cost"] >= told["cost"] - 1e-9
+def test_the_comparison_and_the_frontier_for_programs(run_cli: RunCli, study: Path) -> None:
+    parsed = strict(run_cli(study, "--json").stdout)
+    assert set(parsed["comparison"]) == {"greedy", "static", "naive_elastic"}
+    for other in parsed["comparison"].values():
+        assert other["cost"] >= parsed["cost"] - 1e-9
         assert other["duration"] <= 1200.0
-    points = [(point["duration"], point["cost"]) for point in told["frontier"]]
+    points = [(point["duration"], point["cost"]) for point in parsed["frontier"]]
     assert points == sorted(points)
     assert [cost for _, cost in points] == sorted((cost for _, cost in points), reverse=True)
 
 
-def test_limits_of_the_command_line_stand_in_place_of_both(typed: Type, tmp_path: Path) -> None:
+def test_limits_of_the_command_line_stand_in_place_of_both(run_cli: RunCli, tmp_path: Path) -> None:
     study = file(tmp_path, STUDY.replace('deadline = "20m"', 'deadline = "20m"\nbudget = 20.0') + ON_DEMAND)
-    told = strict(typed(study, "--json").stdout)
-    assert (told["deadline"], told["budget"]) == (1200.0, 20.0)
-    told = strict(typed(study, "--deadline", "25m", "--json").stdout)
-    assert (told["deadline"], told["budget"]) == (1500.0, None)
-    told = strict(typed(study, "--budget", "30", "--json").stdout)
-    assert (told["deadline"], told["budget"]) == (None, 30.0)
-    shown = lines_of(typed(study, "--budget", "30").stdout)
+    parsed = strict(run_cli(study, "--json").stdout)
+    assert (parsed["deadline"], parsed["budget"]) == (1200.0, 20.0)
+    parsed = strict(run_cli(study, "--deadline", "25m", "--json").stdout)
+    assert (parsed["deadline"], parsed["budget"]) == (1500.0, None)
+    parsed = strict(run_cli(study, "--budget", "30", "--json").stdout)
+    assert (parsed["deadline"], parsed["budget"]) == (None, 30.0)
+    shown = lines_of(run_cli(study, "--budget", "30").stdout)
     assert "$30.00" in shown["budget"]
     assert "s: optimal, proven" in shown["lower"], "the bound is of the time"
     assert "greedy" not in shown, "which is for deadlines"
-    assert "long" in shown["static"]
+    assert "same time" in shown["static"]
 
 
-def test_a_study_without_a_limit_of_its_own(typed: Type, tmp_path: Path) -> None:
+def test_a_study_without_a_limit_of_its_own(run_cli: RunCli, tmp_path: Path) -> None:
     study = file(tmp_path, STUDY.replace('deadline = "20m"', "trials = 16") + ON_DEMAND)
-    wrong = typed(study, status=1).stderr
+    wrong = run_cli(study, status=1).stderr
     assert wrong.startswith("error: give a deadline or a budget: the fastest plan takes")
-    assert lines_of(typed(study, "--deadline", "20m").stdout)["deadline"]
+    assert lines_of(run_cli(study, "--deadline", "20m").stdout)["deadline"]
 
 
 @pytest.mark.parametrize(
@@ -170,44 +170,47 @@ def test_a_study_without_a_limit_of_its_own(typed: Type, tmp_path: Path) -> None
         (("--budget", "0.01"), "budget: $0.0100 is not enough: the cheapest plan costs $"),
         (("--deadline", "-5"), "{}: deadline: '-5' is no duration"),
         (("--probability", "2"), "probability: 2.0 must be at least 0 and below 1"),
-        (("--machine", "p3.8xlarg"), "{}: p3.8xlarg: is not in the catalog of 120 offers; did you mean p3.8x"),
+        (
+            ("--machine", "p3.8xlarg"),
+            "{}: p3.8xlarg: is not in the catalog of 120 offers; did you mean p3.8xlarge",
+        ),
         (("--profile", "none.json"), "none.json: cannot be read (No such file or directory)"),
         (("--budget", "30", "--planner", "greedy"), "planner: greedy needs a deadline"),
-        (("--plot", "x.gif"), "plot: 'x.gif' must end in .png, .svg, .pdf"),
+        (("--plot", "x.gif"), "plot: 'x.gif' must end in .png, .svg or .pdf"),
     ],
 )
-def test_what_cannot_be_is_one_line(typed: Type, study: Path, options: tuple[str, ...], message: str) -> None:
-    result = typed(study, *options, status=1)
+def test_what_cannot_be_is_one_line(run_cli: RunCli, study: Path, options: tuple[str, ...], message: str) -> None:
+    result = run_cli(study, *options, status=1)
     assert result.stdout == ""
     assert result.stderr.startswith(f"error: {message.format(study)}")
     assert result.stderr.count("\n") == 1
 
 
-def test_without_a_profile_it_is_said_how_to_measure_one(typed: Type, tmp_path: Path) -> None:
+def test_without_a_profile_it_is_said_how_to_measure_one(run_cli: RunCli, tmp_path: Path) -> None:
     study = file(tmp_path, STUDY[: STUDY.index("[profile]")] + ON_DEMAND)
-    assert f"measure one with: thriftune profile {study}" in typed(study, status=1).stderr
+    assert f"measure one with: thriftune profile {study}" in run_cli(study, status=1).stderr
     planning.Profile({1: 4.0}).write(tmp_path / "study.profile.json")
-    assert lines_of(typed(study).stdout)["cost"]
+    assert lines_of(run_cli(study).stdout)["cost"]
 
 
-def test_planners_that_cannot_make_it_are_said_to(typed: Type, tmp_path: Path) -> None:
+def test_planners_that_cannot_make_it_are_said_to(run_cli: RunCli, tmp_path: Path) -> None:
     study = file(tmp_path, STUDY + ON_DEMAND + "max_machines = 2\n")
-    lines = lines_of(typed(study).stdout)
-    assert "2 at most" in lines["machines"]
-    assert "cannot make it" in lines["naive_elastic"], "which would have all trials at a time"
-    assert strict(typed(study, "--json").stdout)["comparison"]["naive_elastic"] is None
+    lines = lines_of(run_cli(study).stdout)
+    assert "at most 2" in lines["machines"]
+    assert "no plan within the deadline" in lines["naive_elastic"], "which would have all trials at a time"
+    assert strict(run_cli(study, "--json").stdout)["comparison"]["naive_elastic"] is None
 
 
-def test_another_planner_is_compared_with_the_best(typed: Type, study: Path) -> None:
-    shown = lines_of(typed(study, "--planner", "static").stdout)
+def test_another_planner_is_compared_with_the_best(run_cli: RunCli, study: Path) -> None:
+    shown = lines_of(run_cli(study, "--planner", "static").stdout)
     assert "lower" not in shown, "it knows of none"
     assert "cheaper" in shown["exact"]
     assert get_args(Planner) == command._PLANNERS
 
 
-def test_notes_are_beside_the_plan(typed: Type, tmp_path: Path) -> None:
+def test_notes_are_beside_the_plan(run_cli: RunCli, tmp_path: Path) -> None:
     text = STUDY.replace('stopping = {name = "halving", n = 16, min_steps = 4, eta = 2}', "trials = 16")
-    result = typed(file(tmp_path, text + ON_DEMAND), "--machine", "p3.16xlarge", "--json")
+    result = run_cli(file(tmp_path, text + ON_DEMAND), "--machine", "p3.16xlarge", "--json")
     assert strict(result.stdout)["stages"][0]["offer"] == "p3.16xlarge"
     first, second = result.stderr.splitlines()
     assert first.startswith("auto: may stop trials early")
@@ -217,28 +220,25 @@ def test_notes_are_beside_the_plan(typed: Type, tmp_path: Path) -> None:
 # --- machines that are taken away -------------------------------------------------------------------------
 
 
-def test_when_to_fall_back(typed: Type, tmp_path: Path) -> None:
+def test_when_to_fall_back(run_cli: RunCli, tmp_path: Path) -> None:
     study = file(tmp_path, STUDY + ON_DEMAND + SPOT)
-    shown = typed(study).stdout
-    assert "p3.8xlarge spot: 4 workers, $4.00/h, may be taken away" in shown
-    assert (
-        "if a stage has not begun by its minute in the column 'begin by', go on on p3.8xlarge, which stays"
-        in shown
-    )
-    told = strict(typed(study, "--json").stdout)
+    shown = run_cli(study).stdout
+    assert "p3.8xlarge spot: 4 workers, $4.00/h, may be preempted" in shown
+    assert "if a stage has not begun by its minute in the column 'begin by', continue on p3.8xlarge, " in shown
+    parsed = strict(run_cli(study, "--json").stdout)
     stages = {
         line.split()[0]: line.split()
         for line in shown.splitlines()
         if "p3.8xlarge spot" in line and "$" not in line
     }
-    assert stages["1"][-1] == f"{told['fall_back_at'][0] / 60:.1f}"
+    assert stages["1"][-1] == f"{parsed['fall_back_at'][0] / 60:.1f}"
 
 
-def test_nothing_to_fall_back_on(typed: Type, tmp_path: Path) -> None:
-    shown = typed(file(tmp_path, STUDY + SPOT)).stdout
-    assert "on nothing: add a [[cloud]] of machines that are not taken away" in shown
+def test_nothing_to_fall_back_on(run_cli: RunCli, tmp_path: Path) -> None:
+    shown = run_cli(file(tmp_path, STUDY + SPOT)).stdout
+    assert "none: add a [[cloud]] of machines that are not preempted" in shown
     assert "begin by" not in shown
-    assert "to fall back on" not in typed(file(tmp_path, STUDY + ON_DEMAND)).stdout
+    assert "fallback" not in run_cli(file(tmp_path, STUDY + ON_DEMAND)).stdout
 
 
 def test_a_stage_that_begins_too_late_to_fall_back() -> None:
@@ -247,51 +247,57 @@ def test_a_stage_that_begins_too_late_to_fall_back() -> None:
     slow = planning.CloudProfile(4, 4.0, speed=0.1, name="slow")
     fast = planning.CloudProfile(4, 4.0, name="fast", survival=Exponential(5.0))
     found = plan(job, planning.Profile({1: 4.0, 2: 2.2}), [slow, fast], deadline=300.0)
-    (sentence,) = fall_back(found, [slow, fast])
-    assert sentence == "too late: when such a stage begins as planned, slow cannot be done in time any more"
+    (sentence,) = fallback_sentences(found, [slow, fast])
+    assert sentence == "too late: even if such a stage begins as planned, slow cannot finish the rest in time"
 
 
-# --- how it is said ---------------------------------------------------------------------------------------
+# --- comparisons -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("price", "words"),
-    [(1.0, "as dear"), (1.004, "as dear"), (1.2, "20% dearer"), (2.14, "2.1 times as dear"), (0.9, "10% cheaper")],
+    [
+        (1.0, "same cost"),
+        (1.004, "same cost"),
+        (1.2, "20% more expensive"),
+        (2.14, "2.1 times the cost"),
+        (0.9, "10% cheaper"),
+    ],
 )
 def test_how_dear_another_is(price: float, words: str) -> None:
     job, profile = planning.JobSpec.of([(4, 10)]), planning.Profile({1: 4.0})
     clouds = [planning.CloudProfile(4, dollars) for dollars in (10.0, 10.0 * price)]
     mine, other = (plan(job, profile, cloud, deadline="1h") for cloud in clouds)
-    assert compared(mine, other) == words
+    assert compare_plans(mine, other) == words
 
 
 def test_how_much_longer_another_takes() -> None:
     job, profile = planning.JobSpec.of([(4, 10)]), planning.Profile({1: 4.0})
     clouds = [planning.CloudProfile(4, 10.0, speed=speed) for speed in (1.0, 0.8, 0.4)]
     mine, slower, slowest = (plan(job, profile, cloud, budget=100.0) for cloud in clouds)
-    assert [compared(mine, other) for other in (mine, slower, slowest)] == [
-        "as long",
+    assert [compare_plans(mine, other) for other in (mine, slower, slowest)] == [
+        "same time",
         "25% longer",
         "2.5 times as long",
     ]
-    assert compared(slower, mine) == "20% shorter"
+    assert compare_plans(slower, mine) == "20% shorter"
 
 
 # --- pictures ---------------------------------------------------------------------------------------------
 
 
-def drawn(typed: Type, study: Path, *args: object) -> str:
+def drawn(run_cli: RunCli, study: Path, *args: object) -> str:
     mpl = pytest.importorskip("matplotlib")
     path = study.with_suffix(".svg")
     with mpl.rc_context({"svg.fonttype": "none"}):
-        result = typed(study, *args, "--plot", path)
+        result = run_cli(study, *args, "--plot", path)
     assert result.stdout.startswith("study ")  # the table as well
     assert result.stderr == f"wrote {path}\n"
     return path.read_text()
 
 
-def test_pictures(typed: Type, study: Path) -> None:
-    picture = drawn(typed, study)
+def test_pictures(run_cli: RunCli, study: Path) -> None:
+    picture = drawn(run_cli, study)
     for text in (
         "small: $",
         "optimal",
@@ -308,29 +314,29 @@ def test_pictures(typed: Type, study: Path) -> None:
         assert f">{shape}" in picture, "trials and workers of a stage that has room for them"
 
 
-def test_a_picture_for_a_budget(typed: Type, study: Path) -> None:
-    picture = drawn(typed, study, "--budget", 30)
+def test_a_picture_for_a_budget(run_cli: RunCli, study: Path) -> None:
+    picture = drawn(run_cli, study, "--budget", 30)
     assert ">budget<" in picture
     assert ">greedy<" not in picture
     assert ">deadline<" not in picture
 
 
-def test_a_picture_of_several_kinds(typed: Type, tmp_path: Path) -> None:
+def test_a_picture_of_several_kinds(run_cli: RunCli, tmp_path: Path) -> None:
     """Whichever are in the plan, each once."""
     study = file(tmp_path, STUDY + ON_DEMAND + '[[cloud]]\nmachine = "p3.2xlarge"\ninit = 100\n')
-    offers = {stage["offer"] for stage in strict(typed(study, "--json").stdout)["stages"]}
-    picture = drawn(typed, study)
+    offers = {stage["offer"] for stage in strict(run_cli(study, "--json").stdout)["stages"]}
+    picture = drawn(run_cli, study)
     assert [picture.count(f">{offer}<") for offer in offers] == [1] * len(offers)
 
 
-def test_a_picture_and_json(typed: Type, study: Path) -> None:
+def test_a_picture_and_json(run_cli: RunCli, study: Path) -> None:
     pytest.importorskip("matplotlib")
     path = study.with_suffix(".png")
-    assert strict(typed(study, "--plot", path, "--json").stdout)["stages"]
+    assert strict(run_cli(study, "--plot", path, "--json").stdout)["stages"]
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_pictures_without_matplotlib(typed: Type, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_without_matplotlib(run_cli: RunCli, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = typed(study, "--plot", "x.png", status=1)
+    result = run_cli(study, "--plot", "x.png", status=1)
     assert result.stderr == "error: a plot needs matplotlib; install it with: pip install 'thriftune[plot]'\n"

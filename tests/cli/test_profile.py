@@ -56,7 +56,7 @@ def study(tmp_path: Path) -> Path:
     return tmp_path / "study.toml"
 
 
-def typed(*args: object, status: int = 0) -> Result:
+def run_cli(*args: object, status: int = 0) -> Result:
     result = CliRunner().invoke(cli, ["profile", *map(str, args)])
     assert result.exit_code == status, result.output
     return result
@@ -67,9 +67,9 @@ def test_a_profile_is_measured_shown_and_written_beside_the_study_file(study: Pa
     assert "1 worker, trial 1 of 2 ... " in err
     assert "1 worker, trial 2 of 2 ... " in err
     header, row, *_ = (line.split() for line in out.splitlines())
-    assert " ".join(header) == "workers steps measured seconds a step times as fast as with 1"
+    assert " ".join(header) == "workers steps measured seconds a step speed-up over 1 worker"
     assert (row[:2], row[-1]) == (["1", "10"], "1.00")
-    assert "configuration        size=4" in out
+    assert "configuration  size=4" in out
     assert "every step saves its state" in out
     assert "thriftune plan study.toml --profile study.profile.json" in out
     profile = Profile.read(study.parent / "study.profile.json")
@@ -80,33 +80,36 @@ def test_a_profile_is_measured_shown_and_written_beside_the_study_file(study: Pa
 
 
 def test_json_has_the_profile_and_what_was_measured(study: Path) -> None:
-    told = run_json("profile", "study.toml", "--workers", "1", "--repeats", "3", cwd=study.parent)
-    assert told["file"] == "study.profile.json"
-    assert Profile.from_json(told["profile"]) == Profile.read(study.parent / "study.profile.json")
-    (row,) = told["measurements"]
+    parsed = run_json("profile", "study.toml", "--workers", "1", "--repeats", "3", cwd=study.parent)
+    assert parsed["file"] == "study.profile.json"
+    assert Profile.from_json(parsed["profile"]) == Profile.read(study.parent / "study.profile.json")
+    (row,) = parsed["measurements"]
     assert (row["workers"], row["steps"], row["times_as_fast"]) == (1, 15, 1.0)
     assert [trial["steps"] for trial in row["trials"]] == [5, 5, 5]
     assert row["seconds_per_step"] == sorted(trial["seconds_per_step"] for trial in row["trials"])[1]
-    assert list(told["config"]) == ["size"]
-    assert "every step saves" in told["remarks"][-1]
+    assert list(parsed["config"]) == ["size"]
+    assert "every step saves" in parsed["remarks"][-1]
 
 
 def test_an_older_profile_is_overwritten_and_nothing_else_is(study: Path, tmp_path: Path) -> None:
     output = tmp_path / "mine.json"
     Profile({1: 123.0}).write(output)
-    typed(study, "--workers", "1", "--repeats", "1", "--output", output)
+    run_cli(study, "--workers", "1", "--repeats", "1", "--output", output)
     assert Profile.read(output).seconds_per_step[1] < 123.0
     assert not (tmp_path / "study.profile.json").exists()
-    said = typed(study, "--output", study, status=1).stderr
-    assert said.startswith(f"error: --output: {study}: is not JSON")
-    assert said.endswith("so it is not overwritten, give another file\n")
+    sentence = run_cli(study, "--output", study, status=1).stderr
+    assert sentence.startswith(f"error: --output: {study}: is not JSON")
+    assert sentence.endswith("it is not a profile, so it is not overwritten; choose another file\n")
     assert study.read_text() == FILE
-    assert "there is no folder" in typed(study, "--output", tmp_path / "nowhere" / "a.json", status=1).stderr
+    assert (
+        "does not exist; create it first"
+        in run_cli(study, "--output", tmp_path / "nowhere" / "a.json", status=1).stderr
+    )
 
 
 def test_a_function_that_fails_gives_its_error_and_no_profile(study: Path) -> None:
     (study.parent / "train.py").write_text("def train(trial):\n    raise ValueError('no data')")
-    failed = typed(study, status=1)
+    failed = run_cli(study, status=1)
     assert "error: the training function failed: ValueError: no data\n" in failed.stderr
     assert "line 2, in train" in failed.stderr
     assert failed.stdout == ""
@@ -116,7 +119,7 @@ def test_a_function_that_fails_gives_its_error_and_no_profile(study: Path) -> No
 @pytest.mark.parametrize(
     ("args", "status", "says"),
     [
-        (("--workers", "1,two"), 2, "'1,two' must be whole numbers with commas between"),
+        (("--workers", "1,two"), 2, "'1,two' must be whole numbers separated by commas"),
         (("--workers", "1,4096"), 1, "workers: 4096: there is room for"),
         (("--workers", "4,2"), 1, "workers: "),
         (("--seconds", "-1"), 1, "seconds: -1.0 must be a number above 0"),
@@ -124,12 +127,12 @@ def test_a_function_that_fails_gives_its_error_and_no_profile(study: Path) -> No
     ],
 )
 def test_mistakes_are_told(study: Path, args: tuple[str, ...], status: int, says: str) -> None:
-    assert says in typed(study, *args, status=status).stderr
+    assert says in run_cli(study, *args, status=status).stderr
 
 
 def test_a_study_file_is_read_as_run_reads_it(study: Path) -> None:
     study.write_text(FILE.replace("trials", "trails"))
-    assert "trails: unknown; did you mean trials?" in typed(study, status=1).stderr
+    assert "trails: unknown; did you mean trials?" in run_cli(study, status=1).stderr
 
 
 SCRIPT = """
@@ -155,8 +158,8 @@ def test_a_python_file_is_enough(tmp_path: Path) -> None:
     assert "1 worker, trial 1 of 1 ... " in err
     assert "thriftune plan STUDY.toml --profile train.profile.json" in out
     assert list(Profile.read(tmp_path / "train.profile.json").seconds_per_step) == [1]
-    said = typed(tmp_path / "train.py", status=1).stderr
-    assert "has no function train; name another one with --function NAME" in said
+    sentence = run_cli(tmp_path / "train.py", status=1).stderr
+    assert "has no function train; name another one with --function NAME" in sentence
 
 
 def test_a_limit_is_kept_by_measuring_less(study: Path) -> None:
@@ -165,7 +168,7 @@ def test_a_limit_is_kept_by_measuring_less(study: Path) -> None:
     assert "for each number of workers: 1" in err
     assert Profile.read(study.parent / "study.profile.json").queue == 0.0
     for wrong, says in (("0s", "--limit: 0s must be above zero"), ("soon", "limit: 'soon'")):
-        assert says in typed(study, "--limit", wrong, status=1).stderr
+        assert says in run_cli(study, "--limit", wrong, status=1).stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

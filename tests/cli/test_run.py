@@ -215,7 +215,9 @@ def test_looked_at_and_stopped_from_another_process(tmp_path: Path) -> None:
 
 def test_stop_without_waiting(tmp_path: Path) -> None:
     with running(tmp_path) as process:
-        assert f"asked process {process.pid}" in run("stop", "study", "--no-wait", *STORE, cwd=tmp_path)[0]
+        assert (
+            f"requested that process {process.pid}" in run("stop", "study", "--no-wait", *STORE, cwd=tmp_path)[0]
+        )
         process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 130
 
@@ -322,9 +324,9 @@ def test_a_study_of_which_no_trial_meets_the_constraint(tmp_path: Path) -> None:
     patterns = "metrics = { loss = 'loss=(\\S+)', ms = 'ms=(\\S+)' }"
     command_study(tmp_path, "print('ms=3 loss=1')\n", 'constraints = "ms <= 2"\n' + patterns)
     out, err = run("run", "study.toml", cwd=tmp_path, status=1)
-    said = "none of 2 trials meets ms <= 2; the nearest is trial 0 with 3"
-    assert f"best    {said}\n" in out
-    assert f"error: {said}\n" in err
+    sentence = "none of 2 trials meets ms <= 2; the nearest is trial 0 with 3"
+    assert f"best    {sentence}\n" in out
+    assert f"error: {sentence}\n" in err
 
 
 def test_metrics_by_thriftune_report(tmp_path: Path) -> None:
@@ -361,7 +363,7 @@ for step in range(10_000):
         until(lambda: any(trial.reports for trial in seen(tmp_path)))
         run("stop", "study", *STORE, cwd=tmp_path)
         process.communicate(timeout=PATIENCE_SECONDS)
-    assert (tmp_path / "told").read_text() == "this trial is to end now\n"
+    assert (tmp_path / "told").read_text() == "this trial must end now\n"
 
 
 def test_python_command_with_checkpoints(tmp_path: Path) -> None:
@@ -390,9 +392,9 @@ def test_a_command_that_fails_is_shown_with_what_it_printed(tmp_path: Path) -> N
     assert "2 failed" in out
     assert "no trial has reported 'loss' yet; 2 failed, the first with: " in out
     how = f"thriftune show study --trial 0 --store {tmp_path}/studies.db"
-    said, *_, last = err.splitlines()
-    assert said.startswith("trial 0 failed: ")
-    assert said.endswith(f" ({how} tells more)")
+    sentence, *_, last = err.splitlines()
+    assert sentence.startswith("trial 0 failed: ")
+    assert sentence.endswith(f" ({how} tells more)")
     assert last.startswith("error: no trial has a value: 2 failed; the first with: ")
     assert last.endswith(f"; see it with: {how}")
     for again in (("run", "study.toml"), ("resume", "study", *STORE)):
@@ -410,10 +412,10 @@ def test_a_command_that_fails_shows_its_last_lines_at_once(tmp_path: Path) -> No
     command_study(tmp_path, "print('\\n'.join(map(str, range(20))), flush=True)\nimport no_such_module")
     with start("run", "study.toml", cwd=tmp_path) as process:
         err = process.communicate(timeout=2 * PATIENCE_SECONDS)[1]
-    said = err.splitlines()
-    first = next(n for n, line in enumerate(said) if line.startswith("trial 0 failed: "))
-    assert said[first].startswith("trial 0 failed: the process exited with status 1 (thriftune show study")
-    shown = said[first + 1 : first + 6]
+    sentence = err.splitlines()
+    first = next(n for n, line in enumerate(sentence) if line.startswith("trial 0 failed: "))
+    assert sentence[first].startswith("trial 0 failed: the process exited with status 1 (thriftune show study")
+    shown = sentence[first + 1 : first + 6]
     assert shown[0] == "    19"
     assert shown[1] == "    Traceback (most recent call last):"
     assert shown[3].strip() == "import no_such_module"
@@ -452,7 +454,7 @@ def test_trials_that_share_a_folder_are_told_where_their_own_is(tmp_path: Path) 
     assert note not in run("run", "study.toml", "--workers", "1", "--name", "alone", cwd=tmp_path)[1]
     assert note in run("run", "study.toml", "--workers", "2", cwd=tmp_path)[1]
     assert note not in run("run", "study.toml", "--workers", "2", "--trials", "3", cwd=tmp_path)[1], (
-        "it is said once"
+        "the message comes once"
     )
     command_study(tmp_path, script, patterns, args=', "{folder}", "{trial}"')
     assert note not in run("run", "study.toml", "--workers", "2", "--name", "own", cwd=tmp_path)[1]
@@ -462,8 +464,11 @@ def test_trials_that_share_a_folder_are_told_where_their_own_is(tmp_path: Path) 
 
 def test_report_outside_of_a_trial(tmp_path: Path) -> None:
     assert "error: this process is not a trial's command" in run("report", "loss=1", cwd=tmp_path, status=1)[1]
-    assert "error: 'loss' is no KEY=VALUE, such as loss=0.3" in run("report", "loss", cwd=tmp_path, status=1)[1]
-    assert "error: loss: 'low' is no number" in run("report", "loss=low", cwd=tmp_path, status=1)[1]
+    assert (
+        "error: 'loss' is not of the form KEY=VALUE, such as loss=0.3"
+        in run("report", "loss", cwd=tmp_path, status=1)[1]
+    )
+    assert "error: loss: 'low' is not a number" in run("report", "loss=low", cwd=tmp_path, status=1)[1]
     assert "Missing argument" in run("report", cwd=tmp_path, status=2)[1]
     run("report", "loss=1", "--step", "-1", cwd=tmp_path, status=2)
 

@@ -191,14 +191,17 @@ def test_programs_get_the_profile_of_a_trial(typed: Type, measured: None) -> Non
 
 def test_the_picture_is_of_one_trial(typed: Type, measured: None, tmp_path: Path) -> None:
     wrong = typed("show", "digits", "--system", "--plot", str(tmp_path / "a.png"), status=2)
-    assert "--system --plot draws the profile of one trial; say which: --trial N" in wrong.stderr
+    assert "--system --plot draws the profile of one trial; choose it with --trial N" in wrong.stderr
     pytest.importorskip("matplotlib")
     made = typed("show", "digits", "--system", "--trial", "0", "--plot", str(tmp_path / "a.png"))
     assert made.stdout == ""
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     wrong = typed("show", "digits", "--system", "--trial", "2", "--plot", str(tmp_path / "b.png"), status=1)
     assert "there is nothing to plot: nothing was measured" in wrong.stderr
-    assert "has no trial 3; it has 0 to 2" in typed("show", "digits", "--system", "--trial", "3", status=1).stderr
+    assert (
+        "has no trial 3; it has trials 0 to 2"
+        in typed("show", "digits", "--system", "--trial", "3", status=1).stderr
+    )
 
 
 # --- where nothing was measured

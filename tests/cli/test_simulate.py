@@ -26,26 +26,26 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def typed(store: Path, *args: str, status: int = 0) -> Result:
+def run_cli(store: Path, *args: str, status: int = 0) -> Result:
     result = CliRunner().invoke(cli, [*args, "--store", str(store)])
     assert result.exit_code == status, result.output
     return result
 
 
 def test_a_study_under_another_rule(store: Path) -> None:
-    shown = typed(store, "simulate", "--from", "a", "--stopping", "asha", "--workers", "4").stdout
+    shown = run_cli(store, "simulate", "--from", "a", "--stopping", "asha", "--workers", "4").stdout
     assert "asha, 4 at a time" in shown
     assert "without stopping 108" in shown
-    told = strict(typed(store, "simulate", "--from", "a", "--stopping", "asha", "--json").stdout)
-    assert told["steps"] < told["without_stopping"]["steps"] == 12 * 9
-    assert told["best"]["value"] == told["without_stopping"]["best"]["value"]
+    parsed = strict(run_cli(store, "simulate", "--from", "a", "--stopping", "asha", "--json").stdout)
+    assert parsed["steps"] < parsed["without_stopping"]["steps"] == 12 * 9
+    assert parsed["best"]["value"] == parsed["without_stopping"]["best"]["value"]
 
 
 def test_a_table_as_export_writes_it(store: Path, tmp_path: Path) -> None:
     table = str(tmp_path / "a.csv")
-    typed(store, "export", "a", "--reports", "-o", table)
-    of_table = strict(typed(store, "simulate", "--table", table, "--minimize", "loss", "--json").stdout)
-    of_study = strict(typed(store, "simulate", "--from", "a", "--json").stdout)
+    run_cli(store, "export", "a", "--reports", "-o", table)
+    of_table = strict(run_cli(store, "simulate", "--table", table, "--minimize", "loss", "--json").stdout)
+    of_study = strict(run_cli(store, "simulate", "--from", "a", "--json").stdout)
     assert (of_table["steps"], of_table["best"]["value"]) == (of_study["steps"], of_study["best"]["value"])
 
 
@@ -59,9 +59,9 @@ def test_a_table_as_export_writes_it(store: Path, tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_told(store: Path, args: tuple[str, ...], says: str) -> None:
-    assert says in typed(store, "simulate", *args, status=1).stderr
+    assert says in run_cli(store, "simulate", *args, status=1).stderr
 
 
 def test_a_study_has_its_own_objectives(store: Path) -> None:
-    said = typed(store, "simulate", "--from", "a", "--maximize", "loss", status=1).stderr
-    assert said == "error: --minimize and --maximize are for a --table; a study has its own objectives\n"
+    sentence = run_cli(store, "simulate", "--from", "a", "--maximize", "loss", status=1).stderr
+    assert sentence == "error: --minimize and --maximize are for a --table; a study has its own objectives\n"

@@ -223,8 +223,8 @@ def test_a_node_without_thriftune_is_named(cluster: Nodes, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("ray", "said"),
     [
-        ({"gpus": 1}, "waits for 1 worker of 1 CPU, 1 GPU: no machine that is there has room for one"),
-        ({"gang": 5}, "waits for 5 workers of 1 CPU each: there is room for 4"),
+        ({"gpus": 1}, "waits for 1 worker of 1 CPU, 1 GPU: no machine has room for one"),
+        ({"gang": 5}, "waits for 5 workers of 1 CPU each: the machines have room for 4"),
     ],
     ids=["no such node", "a gang too large"],
 )

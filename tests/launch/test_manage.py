@@ -22,7 +22,7 @@ from thriftune.errors import SettingError, StudyBusy, StudyExists, StudyNotFound
 from thriftune.launch.drive import resume
 from thriftune.launch.renaming import rename_study, set_aside
 from thriftune.results.loading import load_spec
-from thriftune.show.progress import Silent
+from thriftune.show.progress import SilentView
 from thriftune.store.opening import open_store
 from thriftune.store.study_files import StudyFiles
 
@@ -267,7 +267,7 @@ def test_a_study_that_was_killed_goes_on_from_its_checkpoints_under_its_new_name
     thread = threading.Thread(target=stop_soon)
     thread.start()
     with open_store(path) as store, pytest.raises(tt.StudyInterrupted, match="thriftune resume renamed"):
-        resume("renamed", store, Silent())
+        resume("renamed", store, SilentView())
     thread.join()
     trial = tt.load("renamed", path).trials[0]
     assert [report.step for report in trial.reports] == list(range(1, len(trial.reports) + 1)), "no step is lost"

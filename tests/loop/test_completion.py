@@ -20,7 +20,7 @@ from thriftune.loop.completion import CONVERGED_SHARE, CONVERGED_TRIALS
 from thriftune.loop.conductor import GRACE_SECONDS
 from thriftune.search.protocol import Past
 from thriftune.search.random import Random
-from thriftune.show.progress import aim
+from thriftune.show.progress import goal_line
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
@@ -607,4 +607,4 @@ def test_a_study_file_has_the_same_settings_and_show_tells_them(tmp_path: Path) 
 
 def test_progress_tells_what_may_end_the_study_early() -> None:
     spec = Table(slots=0, trials=9, target_value=0.95, patience=20, stop_when_converged=True).spec
-    assert aim(spec) == "minimize loss within 9 trials; ends early by target 0.95, patience 20, convergence"
+    assert goal_line(spec) == "minimize loss within 9 trials; ends early by target 0.95, patience 20, convergence"

@@ -437,4 +437,4 @@ def test_show_says_why_a_study_has_stopped(tmp_path: Path) -> None:
             train, {"lr": tt.Float(0, 1)}, minimize="loss", trials=6, workers=1, name="s", store=tmp_path / "s.db"
         )
     shown = run(tmp_path, "-m", "thriftune", "show", "s", "--store", "s.db").stdout
-    assert "stopped, as trials 0, 1 and 2 have all failed alike" in " ".join(shown.split())
+    assert "stopped because trials 0, 1 and 2 all failed in the same way" in " ".join(shown.split())

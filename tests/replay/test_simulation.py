@@ -16,7 +16,7 @@ from thriftune.replay.recordings import Recording, recording_from_result
 from thriftune.replay.simulated_driver import run
 from thriftune.replay.simulated_engine import Curve
 from thriftune.search.random import Random
-from thriftune.show.describe import found
+from thriftune.show.describe import best_or_front
 from thriftune.space.objectives import Objective
 from thriftune.space.space import Space
 from thriftune.state.events import Config
@@ -306,7 +306,7 @@ def test_best_is_a_finished_trial_even_if_an_unfinished_one_has_a_lower_value() 
     assert cut.value is not None
     assert result.best.value is not None
     assert cut.value < result.best.value
-    assert found(result.history).text == f"loss {result.best.value:.6g} (trial {result.best.id})"
+    assert best_or_front(result.history).text == f"loss {result.best.value:.6g} (trial {result.best.id})"
 
 
 def test_unfinished_best_trial_shows_its_step() -> None:
@@ -319,4 +319,4 @@ def test_unfinished_best_trial_shows_its_step() -> None:
     result = run(spec, curve, Random(), None)
     assert not result.best.finished
     assert result.best.step == 4
-    assert found(result.history).text.endswith(f"(trial {result.best.id}, unfinished, step 4 of 10)")
+    assert best_or_front(result.history).text.endswith(f"(trial {result.best.id}, unfinished, step 4 of 10)")

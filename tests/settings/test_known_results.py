@@ -13,7 +13,7 @@ from tests.support.tables import Table
 from thriftune.cli import cli
 from thriftune.errors import SettingError, SpaceError, StudyDamaged, StudyNotFound
 from thriftune.search.bayes.observations import ObservationReader
-from thriftune.show import describe as words
+from thriftune.show import describe
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.stopping.halving import SuccessiveHalving
@@ -209,7 +209,7 @@ def test_a_result_that_comes_between_drives_is_not_time_that_the_study_ran() -> 
     assert "place 0/2" in table.start()
     assert table.history.driven_seconds(table.now) == 0.0
     assert table.history.best.id == 1
-    assert words.which(table.history.best, table.history) == "trial 1, known"
+    assert describe.trial_label(table.history.best, table.history) == "trial 1, known"
     assert table.dropped(ev.ResultAdded(table.now, CONFIG, {"loss": 0.1}))
     table.report(0, 1, 0.5)
     assert table.end(0) == ["create 2", "place 2/1"]

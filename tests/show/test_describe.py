@@ -11,7 +11,7 @@ from thriftune.common import formatting
 from thriftune.common.text import escaped, last_line, printable
 from thriftune.loop.failures import failure_text
 from thriftune.results.trial_states import count_state_words, counts_line
-from thriftune.show import describe as words
+from thriftune.show import describe
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State, TrialRecord
@@ -90,9 +90,10 @@ def test_failure_text(kind: str, error: str, output: str, text: str) -> None:
 
 def test_settings_and_numbers() -> None:
     assert (
-        words.config_line({"lr": 0.123456, "n": 3, "act": "relu", "on": True}) == "lr=0.1235 n=3 act=relu on=True"
+        describe.config_line({"lr": 0.123456, "n": 3, "act": "relu", "on": True})
+        == "lr=0.1235 n=3 act=relu on=True"
     )
-    assert words.config_line({"a\x07": "\x1b[2J\n", "b": ["\x9b1m"]}) == r"a\x07=\x1b[2J\n b=['\x9b1m']"
+    assert describe.config_line({"a\x07": "\x1b[2J\n", "b": ["\x9b1m"]}) == r"a\x07=\x1b[2J\n b=['\x9b1m']"
     assert formatting.format_number(None) == "-"
     assert formatting.format_number(float("nan")) == "nan"
 
@@ -165,21 +166,21 @@ def test_what_was_found(settings: dict[str, Any], rows: list[tuple[float, float]
     constraints = parse_constraints(settings.pop("constraints", ()))
     spec = studies.spec(constraints=constraints, **settings)
     history = studies.fold(studies.log_of_two(*rows), spec)
-    assert str(words.found(history)) == line
+    assert str(describe.best_or_front(history)) == line
 
 
 def test_what_trials_wait_for() -> None:
     spec = studies.spec()
     history = studies.fold(studies.log(finished=False), spec)
 
-    def why(trial: int, driven: bool = True) -> str | None:
-        return words.waits_for(history.trials[trial], history, spec, driven)
+    def why(trial: int, has_driver: bool = True) -> str | None:
+        return describe.wait_reason(history.trials[trial], history, spec, has_driver)
 
     assert why(0) is None
     assert why(3) is None
     retry = "; retry 1 of 1 after ValueError: bad [red]; goes on after step 1"
     assert why(4) == f"waits for a free worker{retry}"
-    assert why(4, driven=False) == f"waits for the study to be resumed{retry}"
+    assert why(4, has_driver=False) == f"waits for the study to be resumed{retry}"
     history.apply(ev.Lost(111.0, 3, 1, "gone"))
     assert why(3) == "waits for a free worker; its worker was lost; goes on after step 1"
     history.apply(ev.Create(111.0, 5, {"lr": 0.2, "act": "relu"}))
@@ -187,46 +188,48 @@ def test_what_trials_wait_for() -> None:
     history.apply(ev.StopRequested(112.0, "Ctrl-C"))
     assert why(5) == "waits for the study to be resumed: it is stopping"
     history.apply(ev.DriverStopped(113.0))
-    assert why(5, driven=False) == "waits for the study to be resumed"
+    assert why(5, has_driver=False) == "waits for the study to be resumed"
 
 
 @pytest.mark.parametrize(
-    ("options", "slots", "said"),
+    ("options", "slots", "sentence"),
     [
-        ({"gpus": 1}, [], "waits for 1 worker of 1 CPU, 1 GPU: no machine that is there has room for one"),
+        ({"gpus": 1}, [], "waits for 1 worker of 1 CPU, 1 GPU: no machine has room for one"),
         (
             {"gang": 4, "memory": "2GB"},
             [1, 2],
-            "waits for 4 workers of 1 CPU, 2 GB memory each: there is room for 3",
+            "waits for 4 workers of 1 CPU, 2 GB memory each: the machines have room for 3",
         ),
         ({"gang": 3}, [1, 2], ""),
         ({}, [1], ""),
     ],
 )
 def test_a_study_that_finds_no_room_on_its_cluster_says_so(
-    options: dict[str, Any], slots: list[int], said: str
+    options: dict[str, Any], slots: list[int], sentence: str
 ) -> None:
     spec = studies.spec(engine="ray", engine_options=options)
     ready = [ev.MachineReady(100.0, f"node-{n}", "2 CPUs", count, 0.1) for n, count in enumerate(slots)]
     history = studies.fold([ev.DriverStarted(100.0, 1, "here"), *ready], spec)
-    assert words.stands_still(history, spec) == said
+    assert describe.no_room_reason(history, spec) == sentence
     history.apply(ev.Rent(101.0, "m", "c7i.large_spot"))
-    assert words.stands_still(history, spec) == (said and "waits for a machine: 1 c7i.large_spot asked for")
+    assert describe.no_room_reason(history, spec) == (
+        sentence and "waits for a machine: 1 c7i.large_spot requested"
+    )
 
 
 def test_a_machine_that_will_be_taken_away_is_no_room() -> None:
     spec = studies.spec(engine="ray")
     log = [ev.DriverStarted(100.0, 1, "here"), ev.MachineReady(100.0, "node-1", "2 CPUs", 2, 0.1)]
     history = studies.fold([*log, ev.MachineNotice(101.0, "node-1", 111.0)], spec)
-    assert words.stands_still(history, spec).startswith("waits for 1 worker of 1 CPU: no machine")
-    assert words.stands_still(history, studies.spec()) == ""  # of this machine there is always some
+    assert describe.no_room_reason(history, spec).startswith("waits for 1 worker of 1 CPU: no machine")
+    assert describe.no_room_reason(history, studies.spec()) == ""  # of this machine there is always some
 
 
 def test_a_waiting_trial_names_what_its_machine_must_have() -> None:
     spec = studies.spec(engine="ray", engine_options={"cpus": 2, "resources": {"TPU": 4}})
     log = [ev.DriverStarted(100.0, 1, "here"), ev.Create(100.0, 0, {"lr": 0.2, "act": "relu"})]
     history = studies.fold(log, spec)
-    assert words.waits_for(history.trials[0], history, spec, True) == "waits for a machine with 2 CPU, 4 TPU"
+    assert describe.wait_reason(history.trials[0], history, spec, True) == "waits for a machine with 2 CPU, 4 TPU"
 
 
 def test_a_paused_trial_waits_for_its_promotion() -> None:
@@ -234,14 +237,16 @@ def test_a_paused_trial_waits_for_its_promotion() -> None:
     history = studies.fold(studies.log(finished=False), spec)
     history.apply(ev.Pause(111.0, 3, 1, "by asha"))
     history.apply(ev.Ended(112.0, 3, 1, 1.0, cut=True))
-    assert words.waits_for(history.trials[3], history, spec, True) == "waits to be promoted by asha"
+    assert describe.wait_reason(history.trials[3], history, spec, True) == "waits to be promoted by asha"
 
 
 def test_time_left() -> None:
     history = studies.fold(studies.log(finished=False), studies.spec())
-    assert words.time_line(history, studies.spec(), 130.0) == "30.0 s"
-    assert words.time_line(history, studies.spec(deadline_seconds=40.0), 130.0) == "30.0 s of 40.0 s, 10.0 s left"
-    assert words.time_line(history, studies.spec(deadline_seconds=20.0), 130.0).endswith("0.0 s left")
+    assert describe.time_line(history, studies.spec(), 130.0) == "30.0 s"
+    assert (
+        describe.time_line(history, studies.spec(deadline_seconds=40.0), 130.0) == "30.0 s of 40.0 s, 10.0 s left"
+    )
+    assert describe.time_line(history, studies.spec(deadline_seconds=20.0), 130.0).endswith("0.0 s left")
 
 
 def test_what_was_paused_in_a_finished_study_was_stopped_early() -> None:
@@ -249,11 +254,11 @@ def test_what_was_paused_in_a_finished_study_was_stopped_early() -> None:
     table.report(0, 1, 0.5, saved=True)
     table.end(0, cut=True)
     spec = replace(table.spec, stopping="asha")
-    assert words.waits_for(table.trial(0), table.history, spec, True) == "waits to be promoted by asha"
-    assert words.state_line(table.trial(0), table.history, True) == "paused"
+    assert describe.wait_reason(table.trial(0), table.history, spec, True) == "waits to be promoted by asha"
+    assert describe.state_label(table.trial(0), table.history, True) == "paused"
     table.history.finish_reason = "all done"
-    assert words.waits_for(table.trial(0), table.history, spec, False) is None
-    assert words.state_line(table.trial(0), table.history, False) == "stopped early"
+    assert describe.wait_reason(table.trial(0), table.history, spec, False) is None
+    assert describe.state_label(table.trial(0), table.history, False) == "stopped early"
     assert counts_line(table.history, False).endswith("1 stopped early")
 
 
@@ -264,7 +269,12 @@ def test_the_states_of_a_finished_study() -> None:
         ("stopped early", 5),
         ("failed", 1),
     ]
-    assert count_state_words(numbers, False) == {"completed": 4, "paused": 2, "stopped early": 3, "failed": 1}
+    assert count_state_words(numbers, False) == {
+        "completed": 4,
+        "paused": 2,
+        "stopped early": 3,
+        "failed": 1,
+    }
 
 
 def test_a_unit_that_fits() -> None:
@@ -283,7 +293,7 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
     table.history.apply(ev.Create(table.now, 0, {"lr": 0.2, "act": "relu"}))
 
     def why() -> str | None:
-        return words.waits_for(table.history.trials[0], table.history, spec, True)
+        return describe.wait_reason(table.history.trials[0], table.history, spec, True)
 
     def comes(machine: str, slots: int) -> None:
         table.history.apply(ev.MachineReady(table.now, machine, "node", slots, 1.0))
@@ -291,7 +301,7 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
     assert why() == "waits for a machine"
     for number, offer in enumerate(["m5.xlarge_spot", "m5.xlarge_spot", "p3.2xlarge_on-demand"]):
         table.history.apply(ev.Rent(table.now, f"m{number}", offer))
-    assert why() == "waits for a machine: 2 m5.xlarge_spot, 1 p3.2xlarge_on-demand asked for"
+    assert why() == "waits for a machine: 2 m5.xlarge_spot, 1 p3.2xlarge_on-demand requested"
     for number, offer in enumerate(["m5.xlarge_spot", "m5.xlarge_spot", "p3.2xlarge_on-demand"]):
         table.history.apply(ev.MachineRefused(table.now, f"m{number}", offer, "none left"))
     assert why() == "waits for a machine"
@@ -304,11 +314,11 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
     table.history.apply(ev.ShareChanged(table.now, None, "there is room for all studies"))
     assert why() == "waits for a free worker"
     table.history.apply(ev.MachineNotice(table.now, "a", table.now + 120.0))
-    assert why() == "waits for a machine: those that are there will be taken away"
+    assert why() == "waits for another machine: the present ones are being preempted or released"
 
 
 @pytest.mark.parametrize(
-    ("rented", "said"),
+    ("rented", "sentence"),
     [
         ((), "$0.0000"),
         ((False,), "$2.00 (estimate from list prices: big)"),
@@ -316,10 +326,10 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
         ((True, False), "$4.00 (estimate from list prices: big)"),
     ],
 )
-def test_what_is_an_estimate_is_called_one(rented: tuple[bool, ...], said: str) -> None:
+def test_what_is_an_estimate_is_called_one(rented: tuple[bool, ...], sentence: str) -> None:
     table = Table(slots=0, trials=1)
     table(ev.DriverStarted(table.now, 1, "desk"))
     for number, is_rented in enumerate(rented):
         came = [ev.MachineRented(table.now, f"m{number}", "big", 1.0)] if is_rented else []
         table(*came, ev.MachineReady(table.now, f"m{number}", "big", 1, 1.0))
-    assert words.cost_line(table.history, table.now + 7200.0) == said
+    assert describe.cost_line(table.history, table.now + 7200.0) == sentence

@@ -25,8 +25,8 @@ tt.tune(train, {"x": tt.Float(0, 1)}, minimize="loss", trials=3, name="s", store
 """
 
 
-def said(folder: Path, *, fails: bool = False, more: str = "") -> list[str]:
-    """Run the script; return what it said on standard error."""
+def script_stderr(folder: Path, *, fails: bool = False, more: str = "") -> list[str]:
+    """Run the script; return the lines of its standard error."""
     script = SCRIPT.replace("FAILS", str(fails)).replace("MORE", more)
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=300, check=False
@@ -39,18 +39,18 @@ BEST = r"best loss 0\.\d+ \(trial \d\)"
 
 
 def test_a_script_ends_with_a_line_that_says_what_came_of_it(tmp_path: Path) -> None:
-    assert re.fullmatch(rf".*3 trials done.*; {BEST}.*", said(tmp_path)[-1])
-    (again,) = said(tmp_path)
+    assert re.fullmatch(rf".*3 trials done.*; {BEST}.*", script_stderr(tmp_path)[-1])
+    (again,) = script_stderr(tmp_path)
     assert re.match(rf"s: nothing left to do \(all 3 trials done\); {BEST}\. To run more, ", again)
 
 
 def test_a_script_without_progress_says_nothing(tmp_path: Path) -> None:
-    assert said(tmp_path, more="progress=False") == []
-    assert said(tmp_path, more="progress=False") == []
+    assert script_stderr(tmp_path, more="progress=False") == []
+    assert script_stderr(tmp_path, more="progress=False") == []
 
 
 def test_a_script_whose_trials_fail_says_that_there_is_no_value(tmp_path: Path) -> None:
-    *_, last = said(tmp_path, fails=True, more="on_failure='go_on'")
+    *_, last = script_stderr(tmp_path, fails=True, more="on_failure='go_on'")
     assert last.startswith("s: 3 trials done in ")
     assert last.endswith(" s; all 3 trials failed")
 

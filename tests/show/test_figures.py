@@ -67,13 +67,13 @@ def test_every_kind_is_drawn_and_a_notebook_shows_it(kind: str, direction: str) 
 
 
 def test_a_slice_has_a_panel_for_each_parameter_that_varies() -> None:
-    told = texts(study().plot("slice"))
+    output = texts(study().plot("slice"))
     for name in ("lr", "width", "layers", "optimizer", "momentum"):
-        assert name in told
-    assert "fixed" not in told
-    assert "active in" in told
-    assert "failed" in told
-    assert "a very long..." in told
+        assert name in output
+    assert "fixed" not in output
+    assert "active in" in output
+    assert "failed" in output
+    assert "a very long..." in output
     alone = study().plot("slice", params=["fixed"])
     assert "fixed" in texts(alone)
 
@@ -112,11 +112,11 @@ def test_a_contour_takes_the_two_most_important_parameters_or_those_that_are_nam
     made = study(40)
     first, second = list(made.importance())[:2]
     assert f"expected loss by {first} and {second}" in texts(made.plot("contour"))
-    told = texts(made.plot("contour", params=["momentum", "width"], metric="acc"))
-    assert "expected acc by momentum and width" in told
-    assert "dark is lower, all others as in trial" in told
+    output = texts(made.plot("contour", params=["momentum", "width"], metric="acc"))
+    assert "expected acc by momentum and width" in output
+    assert "dark is lower, all others as in trial" in output
     assert "expected loss by optimizer and layers" in texts(made.plot("contour", params=["optimizer", "layers"]))
-    with pytest.raises(SettingError, match="a contour is over two parameters, and there are 1"):
+    with pytest.raises(SettingError, match="a contour needs two parameters, not 1"):
         made.plot("contour", params=["lr"])
 
 
@@ -158,11 +158,11 @@ def test_no_more_lines_are_drawn_than_can_be_told_apart() -> None:
     [
         ("pie", {}, "plot: there is no kind 'pie'; use history, slice"),
         ("slice", {"params": ["widht"]}, "there is no parameter 'widht'; did you mean width"),
-        ("slice", {"params": ["q"]}, "there is no parameter 'q'; there is lr, width"),
+        ("slice", {"params": ["q"]}, "there is no parameter 'q'; the space has lr, width"),
         ("slice", {"params": []}, "params is empty"),
-        ("slice", {"params": "lr"}, r"params 'lr' is no list; give one such as \['lr'\]"),
+        ("slice", {"params": "lr"}, r"params 'lr' is not a list; give one such as \['lr'\]"),
         ("parallel", {"metric": "speed"}, "metric: 'speed' was not reported"),
-        ("history", {"params": ["lr"]}, "the history has no params"),
+        ("history", {"params": ["lr"]}, "the history shows the objectives"),
         ("importance", {"params": ["lr"]}, "the importance is of all parameters"),
     ],
 )
@@ -201,11 +201,11 @@ def test_the_command_writes_every_kind(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert "--plot FILE" in refused.output
     refused = CliRunner().invoke(cli, ["show", "s", "--store", store, "--plot", str(path), "--params", "lr"])
-    assert "the history has no params" in refused.output
+    assert "the history shows the objectives" in refused.output
 
 
 def test_a_fixed_value_has_no_axis() -> None:
-    with pytest.raises(SettingError, match="metric is the same in all trials; there is lr"):
+    with pytest.raises(SettingError, match="metric is the same in all trials; the parameters that vary are lr"):
         study().plot("slice", params=["metric"])
     for kind in ("slice", "parallel"):
         assert "metric" not in texts(study().plot(kind))

@@ -12,7 +12,7 @@ from thriftune.cli import cli
 from thriftune.errors import MissingExtra, SettingError, ThriftuneError
 from thriftune.results.result import Result
 from thriftune.show.history_plot import draw_history
-from thriftune.show.plot_style import check, save
+from thriftune.show.plot_style import check_plot_path, save
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state import events as ev
 from thriftune.store.opening import open_store
@@ -21,7 +21,7 @@ BEGINNINGS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
 def save_plot(of: Result, path: Path) -> None:
-    check(path)
+    check_plot_path(path)
     save(draw_history(of.spec, of.history), path)
 
 
@@ -161,7 +161,7 @@ def test_nothing_to_plot(tmp_path: Path) -> None:
 
 
 def test_other_endings_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"plot: '.*plot.gif' must end in .png, .svg, .pdf"):
+    with pytest.raises(SettingError, match=r"plot: '.*plot.gif' must end in .png, .svg or .pdf"):
         save_plot(result(), tmp_path / "plot.gif")
 
 

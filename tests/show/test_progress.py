@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.cli import studies
 from thriftune.engines.protocol import WorkerStatus
-from thriftune.show.progress import LINE_SECONDS, Lines, Live, Silent, frame, make_view
+from thriftune.show.progress import LINE_SECONDS, LineView, LiveView, SilentView, frame, make_view
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev
 from thriftune.state.history import History
@@ -92,7 +92,7 @@ def test_the_picture_says_that_it_is_stopping() -> None:
     of.apply(ev.Move(111.0, 3, 1, "Ctrl-C"))
     shown = drawn(spec, of)
     assert "stopping (Ctrl-C)" in shown
-    assert "told to end after its next step" in shown
+    assert "will end after its next step" in shown
 
 
 def test_the_picture_fits_a_small_terminal() -> None:
@@ -132,7 +132,7 @@ def test_one_worker_is_no_workers() -> None:
 def test_silent_says_only_what_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
     spec = studies.spec()
     with make_view(spec, progress=False) as view:
-        assert type(view) is Silent
+        assert type(view) is SilentView
         view.update(history(spec), lambda: DOING, 120.0)
         view.note("all is well")
         view.say("disk full")
@@ -140,7 +140,7 @@ def test_silent_says_only_what_must_be_said(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_is_said_while_saying_comes_right_after(capsys: pytest.CaptureFixture[str]) -> None:
-    class Interrupted(Silent):
+    class Interrupted(SilentView):
         def _write(self, message: str) -> None:
             if message == "first":
                 self.say("second")  # as a signal handler would
@@ -153,7 +153,7 @@ def test_what_is_said_while_saying_comes_right_after(capsys: pytest.CaptureFixtu
 def test_one_line_for_a_short_study(capsys: pytest.CaptureFixture[str]) -> None:
     spec = studies.spec()
     with make_view(spec, progress=None) as view:
-        assert type(view) is Lines
+        assert type(view) is LineView
         of = history(spec)
         for i in range(10):
             view.update(of, lambda: DOING, 120.0 + 0.9 * LINE_SECONDS * i / 10)
@@ -201,7 +201,7 @@ def test_lines_say_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> Non
         view.update(empty, list, 102.0)
         view.update(history(spec), lambda: without_room, 120.0)
     first, second, _ = capsys.readouterr().err.splitlines()
-    assert "; waits for 1 worker of 1 CPU, 1 GPU: no machine that is there has room for one; " in first
+    assert "; waits for 1 worker of 1 CPU, 1 GPU: no machine has room for one; " in first
     assert "1 running, 1 waiting, 1 failed; 1 without room: trial 3 waits for 1 CPU, 1 GPU on node-1; " in second
     assert "the study waits for 1 worker of 1 CPU, 1 GPU: no machine" in drawn(spec, empty, [])
 
@@ -217,9 +217,9 @@ def test_lines_from_the_start_when_asked_for(capsys: pytest.CaptureFixture[str])
     assert last.startswith("study digits: stopped, not finished")
 
 
-def live(spec: Spec) -> tuple[Live, io.StringIO]:
+def live(spec: Spec) -> tuple[LiveView, io.StringIO]:
     file = io.StringIO()
-    return Live(spec, Console(file=file, force_terminal=True, width=100, height=30, highlight=False)), file
+    return LiveView(spec, Console(file=file, force_terminal=True, width=100, height=30, highlight=False)), file
 
 
 def test_live_draws_at_most_a_few_times_a_second() -> None:
@@ -263,7 +263,7 @@ def test_live_on_a_terminal_and_lines_on_a_dumb_one(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
-    assert type(make_view(studies.spec(), None)) is Live
-    assert type(make_view(studies.spec(), False)) is Silent
+    assert type(make_view(studies.spec(), None)) is LiveView
+    assert type(make_view(studies.spec(), False)) is SilentView
     monkeypatch.setenv("TERM", "dumb")
-    assert type(make_view(studies.spec(), None)) is Lines
+    assert type(make_view(studies.spec(), None)) is LineView

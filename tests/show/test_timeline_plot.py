@@ -15,7 +15,7 @@ from tests.show.test_history_plot import BEGINNINGS
 from tests.support import rentals
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.results.ledger import AttemptWork, Ledger, LedgerRow
-from thriftune.show.timeline_plot import laid_out, lanes, plot_timeline, stacked
+from thriftune.show.timeline_plot import assign_lanes, layout_of, plot_timeline, stack_attempts
 from thriftune.state import events as ev
 
 
@@ -46,13 +46,13 @@ def words_of(path: Path, ledger: Ledger) -> str:
 
 def test_a_lane_is_used_again_when_its_machine_is_gone() -> None:
     a, b, c, d = row(0.0, 10.0), row(5.0, 20.0), row(10.0, 12.0), row(11.0, 30.0)
-    assert lanes([d, c, b, a]) == [[a, c], [b], [d]]
+    assert assign_lanes([d, c, b, a]) == [[a, c], [b], [d]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=40))
 def test_there_are_no_more_lanes_than_machines_at_once(lives: list[tuple[int, int]]) -> None:
     rows = [row(float(since), float(since + seconds)) for since, seconds in lives]
-    found = lanes(rows)
+    found = assign_lanes(rows)
     assert sorted(id(each) for lane in found for each in lane) == sorted(map(id, rows))
     for lane in found:
         assert all(one.end <= other.since for one, other in pairwise(lane))
@@ -63,15 +63,15 @@ def test_there_are_no_more_lanes_than_machines_at_once(lives: list[tuple[int, in
 
 def test_trials_of_one_machine_are_one_above_the_other() -> None:
     work = [on_it(0, 0.0, 10.0), on_it(1, 0.0, 5.0, 2), on_it(2, 5.0, 9.0), on_it(3, 10.0, 11.0, 3)]
-    assert stacked(work) == ([0, 1, 1, 0], 3)
-    assert stacked([]) == ([], 0)
+    assert stack_attempts(work) == ([0, 1, 1, 0], 3)
+    assert stack_attempts([]) == ([], 0)
 
 
 def test_a_trial_with_many_workers_takes_its_share_of_the_machine() -> None:
     shared = row(0.0, 20.0, on_it(4, 1.0, 10.0), on_it(5, 1.0, 10.0, 2), slots=4)
-    layout = laid_out([("spot", [[shared]])])
-    (life,) = layout.lives
-    (one, thin), (other, thick) = layout.bars
+    layout = layout_of([("spot", [[shared]])])
+    (life,) = layout.machines
+    (one, thin), (other, thick) = layout.trials
     assert (one, other) == (4, 5)
     assert (life.since, life.until, thin.since, thin.until) == (0.0, 20.0, 1.0, 10.0)
     assert thin.bottom - thin.top == pytest.approx((life.bottom - life.top) / 4)
@@ -82,10 +82,10 @@ def test_a_trial_with_many_workers_takes_its_share_of_the_machine() -> None:
 
 def test_a_cross_is_where_a_machine_was_taken_away_and_a_name_beside_its_lane() -> None:
     there = [[row(0.0, 10.0, machine="a", taken_away=True), row(12.0, 15.0, machine="b")], [row(0.0, 9.0)]]
-    layout = laid_out([("spot", there)])
-    ((at, lane),) = layout.crosses
+    layout = layout_of([("spot", there)])
+    ((at, lane),) = layout.preemptions
     assert at == 10.0
-    assert layout.lives[0].top < lane < layout.lives[0].bottom
+    assert layout.machines[0].top < lane < layout.machines[0].bottom
     assert list(layout.names.values()) == ["a and 1 more", "m"]
 
 
@@ -103,12 +103,12 @@ def test_kinds(kind: str, tmp_path: Path) -> None:
 def test_it_says_what_there_is_to_see(tmp_path: Path) -> None:
     drawn = words_of(tmp_path / "rented.svg", ledger_of(rented()))
     for text in (
-        "study: 3 machines, 2 taken away, $2.00",
-        "spot: 3 machines, 1 at once at most",
+        "study: 3 machines, 2 preempted, $2.00",
+        "spot: 3 machines, at most 1 at once",
         "spot-0 and 2 more",
         "trial 0",
         "waits",
-        "taken away",
+        "preempted",
         "time, minutes",
     ):
         assert text in drawn
@@ -121,16 +121,16 @@ def test_on_this_machine_it_tells_of_drives(tmp_path: Path) -> None:
         ev.DriverStopped(130.0),
     ]
     drawn = words_of(tmp_path / "own.svg", ledger_of([*studies.log(), *again]))
-    for text in ("study: 2 drives, $0.0020 if rented", "AWS c7i.large: 2 drives", "this machine", "trial 2"):
+    for text in ("study: 2 runs, $0.0020 if rented", "AWS c7i.large: 2 runs", "this machine", "trial 2"):
         assert text in drawn
-    for text in ("taken away", "at once", "more"):
+    for text in ("preempted", "at once", "more"):
         assert text not in drawn
 
 
 def test_of_many_machines_and_trials_none_is_named(tmp_path: Path) -> None:
     history, _, now = rentals.study(3, trials=150, most=60)
     drawn = words_of(tmp_path / "many.svg", Ledger.of(history, now))
-    assert "a colour is a trial; there are 150" in drawn
+    assert "150 trials; colours repeat" in drawn
     for offer in ("price", "chance", "room", "stays"):
         assert f"{offer}: " in drawn
     assert "trial 0" not in drawn
@@ -146,5 +146,5 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"must end in .png"):
         plot_timeline("study", ledger_of(rented()), tmp_path / "bill.gif")
     pytest.importorskip("matplotlib")
-    with pytest.raises(ThriftuneError, match="nothing to plot: 'study' has had no machine yet"):
+    with pytest.raises(ThriftuneError, match="nothing to plot: 'study' has used no machine yet"):
         plot_timeline("study", Ledger([]), tmp_path / "bill.png")

@@ -1,6 +1,6 @@
-"""What do I type? The command line: `thriftune run`, `resume`, `list`, `show` and the rest.
+"""What do I type? The command line: `thriftune run`, `resume`, `list`, `show` and the other commands.
 
-Each command is loaded when it is called, so that `list` and `report` start as fast as Python does.
+Each command's module is imported when the command is called, so that small commands such as `list` start fast.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from thriftune.common.platforms import require_linux
 from thriftune.errors import StudyInterrupted, ThriftuneError
 from thriftune.launch.interruption import INTERRUPTED
 
-_COMMANDS = {
+_COMMANDS = {  # by command: the module that has it
     "run": "run",
     "resume": "run",
     "list": "listing",
     "show": "show",
     "logs": "logs",
-    "best": "show",
+    "best": "best",
     "importance": "importance",
     "bill": "bill",
     "stop": "manage",
@@ -43,6 +43,8 @@ _COMMANDS = {
 
 
 class _Commands(click.Group):
+    """The commands of _COMMANDS, each imported when it is called."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
 
@@ -65,7 +67,10 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Expected errors are one line and a status, never a traceback."""
+        """Run a command, and print an expected error as one line.
+
+        Exit with the error's status, without a traceback.
+        """
         try:
             require_linux()
             return super().invoke(ctx)
@@ -76,10 +81,10 @@ class _Commands(click.Group):
         except ThriftuneError as error:
             self._end(ctx, f"error: {error}", 1)
         except OSError as error:
-            if error.errno == errno.EPIPE:  # whoever read our output has seen enough
+            if error.errno == errno.EPIPE:  # the reader of the output has closed the pipe; click handles that
                 raise
-            what = f"{error.filename}: " if error.filename else ""
-            self._end(ctx, f"error: {what}{error.strerror or error}", 1)
+            file = f"{error.filename}: " if error.filename else ""
+            self._end(ctx, f"error: {file}{error.strerror or error}", 1)
 
     def _end(self, ctx: click.Context, message: str, status: int) -> None:
         click.echo(message, err=True)
@@ -87,23 +92,25 @@ class _Commands(click.Group):
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--store", metavar="PATH", help="Where studies are recorded; also taken after the command.")
+@click.option("--store", metavar="PATH", help="Where studies are stored. You can also give it after the command.")
 @click.version_option(__version__, prog_name="thriftune", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, store: str | None) -> None:
-    """Good hyperparameters for the fewest dollars.
+    """Find good hyperparameters for the fewest dollars.
 
-    A study is described by a TOML file or a Python script, recorded in a store ($THRIFTUNE_STORE, or
-    ~/.thriftune/studies.db by default), and can be resumed by its name whatever happened to it. Exit
-    status: 0 done, 1 an error or no trial with a value that meets the constraints, 2 a mistake in the
-    command line, 130 interrupted.
+    A TOML file or a Python script describes a study. Studies are stored in $THRIFTUNE_STORE, or by default in
+    ~/.thriftune/studies.db. You can resume a study by its name, whatever stopped it.
+
+    Exit status: 0 done; 1 an error, or no trial has a value that meets the constraints; 2 a mistake in the command
+    line; 130 interrupted.
     """
     ctx.obj = store
 
 
 def main() -> None:
+    """Run the command line, with the arguments of this process."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character shows another one, rather than end the program.
+        # A character that the terminal cannot show is replaced, instead of raising an error.
         with contextlib.suppress(ValueError):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="replace")

@@ -1,4 +1,4 @@
-"""What do programs get? Studies and trials as plain data."""
+"""Studies, trials, reports and models as plain data, for JSON output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thriftune.launch.warm_start import taken
 from thriftune.results.models import BestModel, find_best_model, find_model
 from thriftune.results.result import Result
 from thriftune.results.trial_states import count_states, state_of
-from thriftune.show import describe as words
+from thriftune.show import describe
 from thriftune.state.history import History
 from thriftune.state.trial_record import Report, TrialRecord
 from thriftune.store.protocol import Store
@@ -26,12 +26,15 @@ def report_json(report: Report) -> dict[str, Any]:
     }
 
 
-def trial_json(trial: TrialRecord, history: History, driven: bool) -> dict[str, Any]:
-    """A trial without its reports. Times are unix seconds. `feasible` is there where there are constraints."""
-    found = find_model(trial, verify=False)
+def trial_json(trial: TrialRecord, history: History, has_driver: bool) -> dict[str, Any]:
+    """Return a trial without its reports.
+
+    `feasible` is included only if the study has constraints. Times are in unix seconds.
+    """
+    model = find_model(trial, verify=False)
     return {
         "trial": trial.id,
-        "state": str(state_of(trial, driven)),
+        "state": str(state_of(trial, has_driver)),
         "finished": trial.finished,
         "converged": trial.converged,
         "ended_early": trial.ended_early,
@@ -48,13 +51,13 @@ def trial_json(trial: TrialRecord, history: History, driven: bool) -> dict[str, 
         "failures": trial.failures,
         "losses": trial.losses,
         "resume_step": trial.resume_step,
-        "checkpoint": None if found.folder is None else str(found.folder),
-        "checkpoint_step": found.step,
+        "checkpoint": None if model.folder is None else str(model.folder),
+        "checkpoint_step": model.step,
         "cut_because": trial.end_reason,
         "created_at": trial.created_at,
         "started_at": trial.started_at,
         "ended_at": trial.ended_at,
-        "seconds": words.seconds_of(trial, driven, time.time()),
+        "seconds": describe.machine_seconds(trial, has_driver, time.time()),
         "error_kind": trial.error_kind,
         "error": trial.error,
         "output": trial.output,
@@ -62,15 +65,15 @@ def trial_json(trial: TrialRecord, history: History, driven: bool) -> dict[str, 
     }
 
 
-def best_json(history: History, driven: bool) -> dict[str, Any] | None:
+def best_json(history: History, has_driver: bool) -> dict[str, Any] | None:
     try:
-        return trial_json(history.best, history, driven)
+        return trial_json(history.best, history, has_driver)
     except NoBestTrial:
         return None
 
 
 def model_json(model: BestModel) -> dict[str, Any]:
-    """The best saved model of a study."""
+    """Return the best saved model of a study."""
     return {
         "trial": model.trial.id,
         "step": model.step,
@@ -79,15 +82,15 @@ def model_json(model: BestModel) -> dict[str, Any]:
     }
 
 
-def front_json(history: History, driven: bool) -> list[dict[str, Any]]:
-    return [trial_json(trial, history, driven) for trial in history.front]
+def front_json(history: History, has_driver: bool) -> list[dict[str, Any]]:
+    return [trial_json(trial, history, has_driver) for trial in history.front]
 
 
 def result_json(result: Result, store: Store) -> dict[str, Any]:
-    """A study without its trials."""
+    """Return a study without its trials."""
     spec, history, cost, ledger = result.spec, result.history, result.cost, result.ledger
     driver = store.driver(spec.name)
-    driven = driver is not None
+    has_driver = driver is not None
     if driver is not None:
         state = "running"
     elif spec.target.kind == "outside":
@@ -126,11 +129,11 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         },
         "attrs": dict(history.attrs),
         "known": history.known_result_count,
-        "counts": {str(state): count for state, count in count_states(history, driven).items()},
+        "counts": {str(state): count for state, count in count_states(history, has_driver).items()},
         "warnings": history.all_warnings,
-        "best": best_json(history, driven),
+        "best": best_json(history, has_driver),
         "best_model": None if model is None else model_json(model),
-        "front": front_json(history, driven),
+        "front": front_json(history, has_driver),
         "cost": {
             "seconds": cost.seconds,
             "dollars": cost.dollars,

@@ -1,4 +1,4 @@
-"""`thriftune bill`: what a study's machines cost, and what came of it."""
+"""`thriftune bill`: what each machine of a study cost, and how much work it did."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from thriftune.cli.common import existing_store, json_option, plot_option, print
 from thriftune.cli.screen import facts_table, open_console, section, table
 from thriftune.common.formatting import format_dollars, format_energy_total, format_seconds, plural, time_unit
 from thriftune.results.ledger import SPOT_PRICE_UNKNOWN, Ledger, LedgerRow
+from thriftune.show.plot_style import check_plot_path
 from thriftune.state.events import THIS_MACHINE
 from thriftune.state.history import History
 from thriftune.study.ask_tell import load
 
-_SHOWN = 20
-_ESTIMATE = "~"
-_NO_PRICE = "?"
+_MAX_ROWS = 20
+_ESTIMATE_MARK = "~"
+_UNKNOWN_PRICE_MARK = "?"
 
 
 @click.command("bill")
@@ -29,20 +30,18 @@ _NO_PRICE = "?"
 @plot_option
 @json_option
 def bill_command(name: str, store: str | None, plot: Path | None, as_json: bool) -> None:
-    """Show what each machine of a study cost, and what came of it.
+    """Show what each machine of a study cost.
 
-    Where the provider has sent no bill, the cost is an estimate from list prices and the provider's billing rules.
-    Beside it stands an estimate of what on-demand machines would have cost, and what was lost to preemptions.
-    --plot draws which trial was on which machine when.
+    If the provider has sent no bill, the cost is an estimate from list prices and the provider's billing rules.
+    The bill also estimates the cost on on-demand machines and the cost of work that was lost to preemptions.
+    --plot draws which trial used which machine when.
     """
     if plot is not None:
-        from thriftune.show.plot_style import check  # late: needs the extra
-
-        check(plot)
+        check_plot_path(plot)
     with existing_store(store) as opened:
         history = load(name, opened).history
-        driven = opened.driver(name) is not None
-    ledger = Ledger.of(history, time.time() if driven or _rented(history) else history.last_at)
+        has_driver = opened.driver(name) is not None
+    ledger = Ledger.of(history, time.time() if has_driver or _has_rented_machine(history) else history.last_at)
     if plot is not None:
         from thriftune.show.timeline_plot import plot_timeline
 
@@ -51,13 +50,16 @@ def bill_command(name: str, store: str | None, plot: Path | None, as_json: bool)
     if as_json:
         print_json({"study": name, **ledger.to_json()})
     elif not ledger.rows:
-        click.echo(f"{name}: has had no machine yet, so there is nothing to pay for")
+        click.echo(f"{name}: has used no machine yet, so it has no costs")
     else:
         _show(name, ledger)
 
 
-def _rented(history: History) -> bool:
-    """Whether a machine is there that is billed also when nobody drives the study."""
+def _has_rented_machine(history: History) -> bool:
+    """Return whether a rented machine is running.
+
+    Its bill grows even while no driver runs.
+    """
     return any(machine != THIS_MACHINE for machine in history.machines)
 
 
@@ -65,60 +67,63 @@ def _show(name: str, ledger: Ledger) -> None:
     console = open_console()
     facts = facts_table()
     facts.add_row("study", Text(name, style="bold"))
-    for what, text in _own_facts(ledger) if ledger.is_own_machine else _facts(ledger):
-        facts.add_row(what, Text(text))
+    for label, text in _facts_of_this_machine(ledger) if ledger.is_own_machine else _facts(ledger):
+        facts.add_row(label, Text(text))
     console.print(facts)
-    _show_rows(console, ledger)
+    _show_machines(console, ledger)
 
 
-def _own_facts(ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """Of a study that ran on this machine only, which nobody bills."""
+def _facts_of_this_machine(ledger: Ledger) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts for a study that ran on this machine only.
+
+    Nobody bills this machine.
+    """
     offers = ", ".join(dict.fromkeys(row.offer for row in ledger.rows))
-    yield "machine", f"this one, in {plural(len(ledger.rows), 'drive')}; {format_seconds(ledger.seconds)}"
+    yield "machine", f"this one, in {plural(len(ledger.rows), 'run')}; {format_seconds(ledger.seconds)}"
     yield "if rented", f"{format_dollars(ledger.dollars)} (estimate: {offers} on demand)"
     yield "steps", _steps_line(ledger)
     if ledger.lost_dollars:
         yield "lost", _lost_line(ledger.lost_dollars, ledger)
-    yield from _energy(ledger)
+    yield from _energy_fact(ledger)
 
 
 def _facts(ledger: Ledger) -> Iterator[tuple[str, str]]:
     rows = ledger.rows
-    taken, there = sum(row.taken_away for row in rows), sum(row.is_present for row in rows)
-    notes = [f"{taken} taken away", *([f"{there} still there"] if there else [])]
-    yield "machines", f"{len(rows)}: {', '.join(notes)}; {format_seconds(ledger.seconds)} of all together"
+    preempted, running = sum(row.taken_away for row in rows), sum(row.is_present for row in rows)
+    notes = [f"{preempted} preempted", *([f"{running} still running"] if running else [])]
+    yield "machines", f"{len(rows)}: {', '.join(notes)}; {format_seconds(ledger.seconds)} in total"
     paid = format_dollars(ledger.dollars)
     if all(row.estimated for row in rows):
         paid += " (estimate from list prices)"
     elif estimated := ledger.estimated_dollars:
         paid += f", {format_dollars(estimated)} of it an estimate from list prices"
-    yield "to be paid", paid
+    yield "cost", paid
     if ledger.data:
         yield "  for data", f"{format_dollars(ledger.data)} of it"
     if ledger.refunded:
-        expected = " (estimate)" if any(row.estimated and row.refunded for row in rows) else ""
-        yield "refunded", f"{format_dollars(ledger.refunded)} for machines that were taken away{expected}"
+        estimate = " (estimate)" if any(row.estimated and row.refunded for row in rows) else ""
+        yield "refunded", f"{format_dollars(ledger.refunded)} for preempted machines{estimate}"
     yield "on demand", _on_demand_line(ledger)
     yield "steps", _steps_line(ledger)
-    yield "lost to revocations", _lost_line(ledger.revoked_dollars, ledger)
+    yield "lost to preemptions", _lost_line(ledger.revoked_dollars, ledger)
     if other := ledger.lost_dollars - ledger.revoked_dollars:
         yield "lost otherwise", _lost_line(other, ledger)
-    yield from _energy(ledger)
+    yield from _energy_fact(ledger)
 
 
-def _energy(ledger: Ledger) -> Iterator[tuple[str, str]]:
+def _energy_fact(ledger: Ledger) -> Iterator[tuple[str, str]]:
     if ledger.joules:
         yield "energy", format_energy_total(ledger.joules, ledger.estimated_joules)
 
 
 def _on_demand_line(ledger: Ledger) -> str:
-    would, paid = ledger.on_demand_dollars, ledger.dollars
-    line = f"{format_dollars(would)} for the same work (estimate)"
-    if would > paid:
-        line += f"; {(would - paid) / would:.0%} was saved"
+    on_demand, paid = ledger.on_demand_dollars, ledger.dollars
+    line = f"{format_dollars(on_demand)} for the same work (estimate)"
+    if on_demand > paid:
+        line += f"; {(on_demand - paid) / on_demand:.0%} saved"
     if unknown := sum(row.on_demand_per_hour is None for row in ledger.rows):
-        which = "all machines" if unknown == len(ledger.rows) else plural(unknown, "machine")
-        line += f"; for {which}, at the price that was paid"
+        machines = "all machines" if unknown == len(ledger.rows) else plural(unknown, "machine")
+        line += f"; on-demand price of {machines} unknown, the paid price is used"
     return line
 
 
@@ -131,17 +136,17 @@ def _lost_line(dollars: float, ledger: Ledger) -> str:
     if not dollars:
         return "nothing"
     share = dollars / ledger.dollars if ledger.dollars else 0.0
-    return f"{format_dollars(dollars)}, {share:.1%} of all (estimate, by the steps that were lost)"
+    return f"{format_dollars(dollars)}, {share:.1%} of the cost (estimate, from the lost steps)"
 
 
-def _show_rows(console: Console, ledger: Ledger) -> None:
+def _show_machines(console: Console, ledger: Ledger) -> None:
     rows, own = list(ledger.rows), ledger.is_own_machine
     began = rows[0].since
     unit, seconds = time_unit(max(row.end for row in rows) - began)
-    shown, rest = rows, []
-    if len(rows) > _SHOWN:
+    shown, others = rows, []
+    if len(rows) > _MAX_ROWS:
         rows.sort(key=lambda row: -row.dollars)
-        shown, rest = rows[:_SHOWN], rows[_SHOWN:]
+        shown, others = rows[:_MAX_ROWS], rows[_MAX_ROWS:]
     digits = 2 if max(row.dollars for row in rows) >= 1.0 else 4
     cells = [
         (
@@ -149,47 +154,51 @@ def _show_rows(console: Console, ledger: Ledger) -> None:
             row.offer,
             f"{(row.since - began) / seconds:.1f}",
             "-" if row.is_present else f"{(row.end - began) / seconds:.1f}",
-            f"{'' if row.price_known else _NO_PRICE}{row.price_per_hour:.4g}",
+            f"{'' if row.price_known else _UNKNOWN_PRICE_MARK}{row.price_per_hour:.4g}",
             *_sums([row], digits),
             _ending(row),
         )
         for row in shown
     ]
-    if rest:
-        cells.append((f"{len(rest)} others", "", "", "", "", *_sums(rest, digits), ""))
+    if others:
+        cells.append((f"{len(others)} others", "", "", "", "", *_sums(others, digits), ""))
     if len(rows) > 1:
-        cells.append(("all", "", "", "", "", *_sums(rows, digits), ""))
-    drives = "drives" if own else "machines"
-    section(console, f"{drives}, the {_SHOWN} dearest of {len(rows)}" if rest else f"{drives}, by time")
+        cells.append(("total", "", "", "", "", *_sums(rows, digits), ""))
+    title = "runs" if own else "machines"
+    order = f"the {_MAX_ROWS} most expensive of {len(rows)}" if others else "in order of start"
+    section(console, f"{title}, {order}")
     dollars = "if rented" if own else "dollars"
     table(
         console,
-        ("machine", "offer", f"from, {unit}", "to", "price/h", "refunded", dollars, "steps", "lost", "then"),
+        ("machine", "offer", f"from, {unit}", "to", "price/h", "refunded", dollars, "steps", "lost", "end"),
         cells,
         left=2,
     )
     if any(row.estimated for row in rows) and not own:
-        console.print(Text(f"{_ESTIMATE} an estimate from list prices, not the provider's bill", style="dim"))
+        console.print(Text(f"{_ESTIMATE_MARK} an estimate from list prices, not the provider's bill", style="dim"))
     if not all(row.price_known for row in rows):
-        console.print(Text(f"{_NO_PRICE} {SPOT_PRICE_UNKNOWN}", style="dim"))
+        console.print(Text(f"{_UNKNOWN_PRICE_MARK} {SPOT_PRICE_UNKNOWN}", style="dim"))
 
 
 def _sums(rows: Sequence[LedgerRow], digits: int) -> tuple[str, ...]:
-    """Refunds, dollars, steps and steps lost of these together."""
+    """Return the summed refunds, dollars, steps and lost steps as cells."""
     sums = Ledger(rows)
-    mark = _ESTIMATE if any(row.estimated for row in rows) and not sums.is_own_machine else ""
+    mark = _ESTIMATE_MARK if any(row.estimated for row in rows) and not sums.is_own_machine else ""
     refunded = f"{sums.refunded:.{digits}f}" if sums.refunded else "-"
     return refunded, f"{mark}{sums.dollars:.{digits}f}", _steps(sums.steps_done), _steps(sums.steps_lost)
 
 
 def _ending(row: LedgerRow) -> str:
     if row.is_present:
-        return "still there"
+        return "still running"
     if row.machine == THIS_MACHINE:
         return "ended"
-    return "taken away" if row.taken_away else "given back"
+    return "preempted" if row.taken_away else "released"
 
 
 def _steps(steps: float) -> str:
-    """Whole, unless a trial's workers were on several machines."""
+    """Return a number of steps as text.
+
+    It has a fraction if a trial had workers on several machines.
+    """
     return f"{steps:.1f}".removesuffix(".0")

@@ -1,4 +1,4 @@
-"""`thriftune cluster`: a Ray cluster to run studies on."""
+"""`thriftune cluster`: write the configuration of a Ray cluster to run studies on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFAULT_MACHINES = "; ".join(" and ".join(provider.machines) for provider in PR
 
 @click.group("cluster")
 def cluster_command() -> None:
-    """A Ray cluster to run studies on; docs/cluster.md tells more."""
+    """Set up a Ray cluster to run studies on; see docs/cluster.md."""
 
 
 @cluster_command.command("template")
@@ -25,35 +25,43 @@ def cluster_command() -> None:
     "machines",
     multiple=True,
     metavar="NAME",
-    help="A machine of the catalog, such as m5.xlarge or n1-highcpu-16; as often as you like.  "
+    help="A machine of the catalog, such as m5.xlarge or n1-highcpu-16; may be repeated.  "
     f"[default: {_DEFAULT_MACHINES}]",
 )
-@click.option("--region", metavar="R", help="Where to rent them.  [default: the one the catalog has prices of]")
+@click.option(
+    "--region", metavar="R", help="The region to rent them in.  [default: the region of the catalog's prices]"
+)
 @click.option(
     "--most",
     type=int,
     default=8,
     show_default=True,
     metavar="N",
-    help="Nodes of each machine and market, at most.",
+    help="Largest number of nodes of each machine and market.",
 )
-@click.option("--name", default="thriftune", show_default=True, help="Of the cluster.")
-@click.option("--market", type=click.Choice(list(MARKETS)), default="both", show_default=True, help="How to rent.")
+@click.option("--name", default="thriftune", show_default=True, help="The name of the cluster.")
+@click.option(
+    "--market",
+    type=click.Choice(list(MARKETS)),
+    default="both",
+    show_default=True,
+    help="Rent spot nodes, on-demand nodes, or both.",
+)
 @click.option(
     "--idle-minutes",
     type=float,
     default=2.0,
     show_default=True,
     metavar="M",
-    help="After which a node that nothing runs on is given back.",
+    help="Release a node that has been idle for M minutes.",
 )
 @click.option(
     "--to",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write it there instead of printing it, and beside it a wheel of this thriftune.",
+    help="Write the configuration to FILE, and a wheel of this thriftune beside it, instead of printing it.",
 )
-@click.option("--force", is_flag=True, help="Write it even where there is such a file.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 def template_command(
     provider: str,
     machines: tuple[str, ...],
@@ -65,14 +73,14 @@ def template_command(
     to: Path | None,
     force: bool,
 ) -> None:
-    """Give a configuration for `ray up`, on AWS or Google Cloud.
+    """Print a configuration for `ray up`, on AWS or Google Cloud.
 
-    Each machine is a node type for the spot market, one on demand, or both; the head is a small machine that no
-    trial runs on. Nothing is rented. Comments in the file say what to edit before `ray up` is called with it.
-    With --to, a wheel of this thriftune is written beside the file, for all nodes to install.
+    Each machine becomes a spot node type, an on-demand node type, or both. The head is a small machine that runs
+    no trials. This command rents nothing. Comments in the file say what to edit before you call `ray up`. With
+    --to, it also writes a wheel of this thriftune beside the file, which all nodes install.
     """
     if force and to is None:
-        raise SettingError("--force is for --to FILE; without it, nothing is written")
+        raise SettingError("--force is for --to FILE; without --to, nothing is written")
     wheel = None if to is None else to.with_name(wheel_name())
     text = cluster_file(
         provider,
@@ -88,7 +96,7 @@ def template_command(
         click.echo(text, nl=False)
         return
     if to.exists() and not force:
-        raise SettingError(f"{to}: is there already; write it elsewhere, or over it with --force")
-    written = write_wheel(to.parent)  # first: without it, the file is of no use
+        raise SettingError(f"{to}: exists already; choose another file, or overwrite it with --force")
+    wheel_path = write_wheel(to.parent)  # first: without the wheel, the configuration cannot be used
     to.write_text(text, encoding="utf-8")
-    click.echo(f"wrote {to} and {written}; edit what the file says, then: ray up {to}", err=True)
+    click.echo(f"wrote {to} and {wheel_path}; edit what the comments say, then: ray up {to}", err=True)

@@ -1,4 +1,4 @@
-"""What do the commands share? The store they work on, and the JSON they give to programs."""
+"""Options and helpers that several commands share: the store, trials by number, and JSON output."""
 
 from __future__ import annotations
 
@@ -22,34 +22,37 @@ F = Callable[..., Any]
 
 
 def store_option(command: F) -> F:
-    return click.option("--store", metavar="PATH", help="Where the study is recorded.")(command)
+    return click.option("--store", metavar="PATH", help="Where the study is stored.")(command)
 
 
 def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Give JSON, for programs.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
 
 
 def plot_option(command: F) -> F:
-    what = "Write a picture: .png, .svg or .pdf."
-    return click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help=what)(command)
+    path = click.Path(path_type=Path)
+    return click.option("--plot", type=path, metavar="FILE", help="Write a picture: .png, .svg or .pdf.")(command)
 
 
-def where(given: str | None) -> str | None:
-    """The store named after the command, else before it."""
-    found: str | None = given if given is not None else click.get_current_context().find_root().obj
-    return found
+def store_location(option: str | None) -> str | None:
+    """Return the value of --store, which may stand after the command or before it."""
+    location: str | None = option if option is not None else click.get_current_context().find_root().obj
+    return location
 
 
-def existing_store(given: str | None) -> Store:
-    """For commands that only work on what is there."""
-    return open_store(where(given), create=False)
+def existing_store(option: str | None) -> Store:
+    """Open a store that exists; raise StudyNotFound if it does not."""
+    return open_store(store_location(option), create=False)
 
 
 def trial_of(history: History, study: str, number: int) -> TrialRecord:
-    """Return a trial that a person has named; raise SettingError if there is none of that number."""
+    """Return the trial with this number.
+
+    Raises SettingError if the study has no such trial.
+    """
     if not 0 <= number < len(history.trials):
-        have = f"0 to {len(history.trials) - 1}" if history.trials else "none yet"
-        raise SettingError(f"study {study!r} has no trial {number}; it has {have}")
+        existing = f"trials 0 to {len(history.trials) - 1}" if history.trials else "none yet"
+        raise SettingError(f"study {study!r} has no trial {number}; it has {existing}")
     return history.trials[number]
 
 
@@ -58,7 +61,7 @@ def print_json(value: object) -> None:
 
 
 def to_json(value: object) -> str:
-    """Strict JSON: what it has no word for, NaN and the infinities, is null."""
+    """Return a value as strict JSON, in which NaN and the infinities are null."""
     return json.dumps(_strict(value), indent=2, allow_nan=False)
 
 

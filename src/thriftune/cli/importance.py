@@ -1,4 +1,4 @@
-"""`thriftune importance`: which parameters of a study matter?"""
+"""`thriftune importance`: how much each parameter of a study matters."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from thriftune.study.ask_tell import load
 @click.command("importance")
 @click.argument("name")
 @store_option
-@click.option("--metric", metavar="METRIC", help="Of this metric, instead of the first objective.")
+@click.option("--metric", metavar="METRIC", help="The metric to explain.  [default: the first objective]")
 @json_option
 def importance_command(name: str, store: str | None, metric: str | None, as_json: bool) -> None:
-    """Each parameter's share of what makes trials differ, the most important first.
+    """Show how much each parameter matters.
 
-    Needs ten trials with a value, and two for each parameter.
+    The output is each parameter's share of the differences between trials, the most important first.
+
+    The study needs at least ten trials with a value, and two for each parameter.
     """
     with existing_store(store) as opened:
         study = load(name, opened)
-        found = study.importance(metric)
-        about = checked_metric(study.history, metric)
+        shares = study.importance(metric)
+        shown_metric = checked_metric(study.history, metric)
     if as_json:
-        print_json({"metric": about, "importance": found})
+        print_json({"metric": shown_metric, "importance": shares})
         return
-    click.echo(f"importance for {escaped(about)}")
-    width = max(len(escaped(parameter)) for parameter in found)
-    for parameter, share in found.items():
+    click.echo(f"importance for {escaped(shown_metric)}")
+    width = max(len(escaped(parameter)) for parameter in shares)
+    for parameter, share in shares.items():
         click.echo(f"{escaped(parameter):<{width}}  {share:6.1%}")

@@ -1,4 +1,4 @@
-"""`thriftune list`: every study of a store, from the summaries that drivers keep."""
+"""`thriftune list`: all studies of a store, from the summaries that their drivers write."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _HEADER = ("NAME", "STATE", "TRIALS", "BEST", "CREATED")
 @store_option
 @json_option
 def list_command(store: str | None, as_json: bool) -> None:
-    """All studies, the newest first."""
+    """List all studies, the newest first."""
     try:
         opened = existing_store(store)
-    except StudyNotFound as none:
+    except StudyNotFound as error:
         if as_json:
             print_json([])
         else:
-            click.echo(str(none), err=True)
+            click.echo(str(error), err=True)
         return
     with opened:
         rows = [_row(summary) for summary in summaries(opened)]
@@ -43,17 +43,20 @@ def list_command(store: str | None, as_json: bool) -> None:
 
 
 def _row(summary: StudySummary) -> dict[str, Any]:
-    """Return the study as a dict, for a line of the table or for JSON. Of a damaged one, most is None."""
+    """Return a study as a dict, for the table or for JSON.
+
+    Most fields of a damaged study are None.
+    """
     driver = summary.driver
     first = summary.objectives[0] if summary.objectives else None
-    known = {
+    always_known = {
         "name": summary.name,
         "state": summary.state,
         "damage": summary.damage,
         "counts": dict(summary.counts),
         "created_at": summary.created_at,
     }
-    rest = {
+    details = {
         "finished": summary.finished,
         "pid": driver.pid if driver else None,
         "host": driver.host if driver else None,
@@ -70,7 +73,7 @@ def _row(summary: StudySummary) -> dict[str, Any]:
         "seconds": summary.seconds,
         "dollars": summary.dollars,
     }
-    return known | (rest if summary.damage is None else dict.fromkeys(rest))
+    return always_known | (details if summary.damage is None else dict.fromkeys(details))
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -79,8 +82,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         return (row["name"], row["state"], "-", "-", created)
     state = f"running ({row['pid']})" if row["state"] == "running" else row["state"]
     counts: dict[str, int] = row["counts"]
-    over = ("COMPLETED", "STOPPED", "FAILED", *(("PAUSED",) if row["finished"] else ()))
-    ended = sum(counts.get(name, 0) for name in over)
+    ended_states = ("COMPLETED", "STOPPED", "FAILED", *(("PAUSED",) if row["finished"] else ()))
+    ended = sum(counts.get(name, 0) for name in ended_states)
     trials = f"{ended} of {row['limit']}" if row["limit"] else str(ended)
     if failed := counts.get("FAILED", 0):
         trials += f" ({failed} failed)"
@@ -88,14 +91,17 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _best(row: dict[str, Any]) -> str:
-    """Return the best value, or the size of the front. An old summary does not say whether these had finished."""
-    found, step = "-", None
+    """Return the best value or the size of the front, and the progress if that trial has not finished.
+
+    Summaries of old versions lack `finished`; their best trial counts as finished.
+    """
+    text, step = "-", None
     if best := row["best"]:
-        found = f"{row['metric']} {best['value']:.6g}"
+        text = f"{row['metric']} {best['value']:.6g}"
         step = None if best.get("finished", True) else best["step"]
     elif row["front_size"]:
-        found, step = f"front of {row['front_size']}", row["front_step"]
-    return found if step is None else f"{found} ({format_unfinished(step, row['max_steps'])})"
+        text, step = f"front of {row['front_size']}", row["front_step"]
+    return text if step is None else f"{text} ({format_unfinished(step, row['max_steps'])})"
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:

@@ -1,4 +1,4 @@
-"""`thriftune logs`: what trials printed."""
+"""`thriftune logs`: the output of trials."""
 
 from __future__ import annotations
 
@@ -13,56 +13,57 @@ from thriftune.common.text import printable
 from thriftune.errors import SettingError
 from thriftune.results.loading import catch_up, load_history, load_spec
 from thriftune.results.trial_states import state_of
-from thriftune.show import describe as words
+from thriftune.show import describe
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.store.output_files import OutputReader, attempts_with_output
 from thriftune.store.protocol import Store
 
-LOOK_SECONDS = 0.2
-"""How often new output is looked for."""
+POLL_SECONDS = 0.2
+"""Seconds between two looks for new output: short enough to seem immediate."""
 
-_LISTED = 20
-_ORDER = {State.FAILED: 0, State.RUNNING: 1}
-"""The states that come first in the list of trials."""
+_MAX_LISTED = 20
+_LIST_ORDER = {State.FAILED: 0, State.RUNNING: 1}
+"""States that come first in the list of trials."""
 
 
 @click.command("logs")
 @click.argument("name")
 @store_option
-@click.option("--trial", "number", type=int, metavar="N", help="Of which trial.")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="A", help="An earlier attempt than the last.")
+@click.option("--trial", "number", type=int, metavar="N", help="Show the output of trial N.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="A", help="Show attempt A instead of the last one.")
 @click.option(
     "--rank",
     type=click.IntRange(min=0),
     default=0,
     metavar="R",
-    help="Another worker than 0, where it has several.",
+    help="Show the worker with rank R of a trial with several workers.  [default: 0]",
 )
-@click.option("--follow", is_flag=True, help="Wait for the trial if need be, and go on until it has ended.")
+@click.option("--follow", is_flag=True, help="Wait until the trial starts, and show its output until it ends.")
 def logs_command(
     name: str, store: str | None, number: int | None, attempt: int | None, rank: int, follow: bool
 ) -> None:
-    """What a trial printed, in its last attempt that printed anything.
+    """Show the output of a trial.
 
-    Without --trial: which trials printed anything, the failed ones first. Escapes such as colours are left out,
-    and of a line that was overwritten, as by a progress bar, the last state is shown.
+    By default, this is the output of its last attempt that has any. Without --trial, list the trials that have
+    output, the failed ones first. Escape sequences such as colours are
+    removed. If a line was overwritten, as by a progress bar, only its last state is shown.
     """
     if number is None and (attempt is not None or follow or rank):
-        raise click.UsageError("--attempt, --rank and --follow are about one trial; say which: --trial N")
+        raise click.UsageError("--attempt, --rank and --follow are for one trial; choose it with --trial N")
     with existing_store(store) as opened:
         history = load_history(opened, load_spec(opened, name))
         if number is None:
             _list(history, name, opened)
             return
         if follow and number >= len(history.trials) and opened.driver(name) is not None:
-            _await(history, number, attempt, name, opened)
+            _wait_for_start(history, number, attempt, name, opened)
         trial = trial_of(history, name, number)
         if attempt is not None and attempt > trial.attempts:
-            have = f"1 to {trial.attempts}" if trial.attempts else "none yet"
-            raise SettingError(f"trial {number} has no attempt {attempt}; it has {have}")
-        driven = opened.driver(name) is not None
-        if follow and driven and not trial.state.ended:
+            existing = f"attempts 1 to {trial.attempts}" if trial.attempts else "none yet"
+            raise SettingError(f"trial {number} has no attempt {attempt}; it has {existing}")
+        has_driver = opened.driver(name) is not None
+        if follow and has_driver and not trial.state.ended:
             _follow(history, number, attempt, rank, name, opened)
             return
         _show(trial, attempt, rank)
@@ -71,83 +72,98 @@ def logs_command(
 
 
 def _list(history: History, name: str, store: Store) -> None:
-    found = [(trial, attempts) for trial in history.trials if (attempts := trial.attempts_with_log)]
-    if not found:
-        click.echo(f"no trial of study {name!r} has printed anything that is kept", err=True)
+    """List the trials that have output, with their states and attempts."""
+    with_output = [(trial, attempts) for trial in history.trials if (attempts := trial.attempts_with_log)]
+    if not with_output:
+        click.echo(f"no output of study {name!r} is stored", err=True)
         return
-    driven = store.driver(name) is not None
-    found.sort(key=lambda each: (_ORDER.get(state_of(each[0], driven), 2), -each[0].id))
-    for trial, attempts in found[:_LISTED]:
-        which = f"attempts {', '.join(map(str, attempts))}" if len(attempts) > 1 else f"attempt {attempts[0]}"
-        click.echo(f"trial {trial.id}  {words.state_line(trial, history, driven)}  {which}")
-    if len(found) > _LISTED:
-        click.echo(f"and {len(found) - _LISTED} more")
-    click.echo(f"see one with: {logs_hint(name, store.url, found[0][0].id)}", err=True)
+    has_driver = store.driver(name) is not None
+    with_output.sort(key=lambda each: (_LIST_ORDER.get(state_of(each[0], has_driver), 2), -each[0].id))
+    for trial, attempts in with_output[:_MAX_LISTED]:
+        numbers = f"attempts {', '.join(map(str, attempts))}" if len(attempts) > 1 else f"attempt {attempts[0]}"
+        click.echo(f"trial {trial.id}  {describe.state_label(trial, history, has_driver)}  {numbers}")
+    if len(with_output) > _MAX_LISTED:
+        click.echo(f"and {len(with_output) - _MAX_LISTED} more")
+    click.echo(f"to see one: {logs_hint(name, store.url, with_output[0][0].id)}", err=True)
 
 
 def _show(trial: TrialRecord, attempt: int | None, rank: int) -> None:
+    """Print the output of an attempt, by default of the last one that has output."""
     attempts = attempts_with_output(trial.folder, rank)
     if not attempts or (attempt is not None and attempt not in attempts):
-        which = f"trial {trial.id}" if attempt is None else f"attempt {attempt} of trial {trial.id}"
-        worker = f" worker {rank} of" if rank else ""
-        have = f"; attempts that have: {', '.join(map(str, attempts))}" if attempts else ""
-        click.echo(f"nothing that{worker} {which} printed is kept{have}", err=True)
+        subject = f"trial {trial.id}" if attempt is None else f"attempt {attempt} of trial {trial.id}"
+        worker = f"worker {rank} of " if rank else ""
+        others = f"; attempts with output: {', '.join(map(str, attempts))}" if attempts else ""
+        click.echo(f"no output of {worker}{subject} is stored{others}", err=True)
         return
     shown = attempts[-1] if attempt is None else attempt
     if trial.attempts > 1:
         click.echo(f"attempt {shown} of {trial.attempts}", err=True)
-    click.echo(_Lines(trial.folder, shown, rank).new(last=True), nl=False)
+    click.echo(_OutputLines(trial.folder, shown, rank).read(is_complete=True), nl=False)
 
 
-def _await(history: History, number: int, attempt: int | None, name: str, store: Store) -> None:
-    """Return when there is such a trial, and its attempt if one is given; raise SettingError if none comes."""
+def _wait_for_start(history: History, number: int, attempt: int | None, name: str, store: Store) -> None:
+    """Wait until the trial or its attempt starts, or until the study stops.
+
+    Raises SettingError if the study stops without such a trial. Updates `history`.
+    """
     click.echo(f"waiting for trial {number}", err=True)
     while True:
-        driven = store.driver(name) is not None  # before the look: what it wrote last is seen, too
+        has_driver = store.driver(name) is not None  # before catch_up(), which then sees the driver's last events
         catch_up(history, store, name)
         if number < len(history.trials):
             trial = history.trials[number]
             if trial.state.ended or trial.attempts >= (attempt or 0):
                 return
-        elif not driven:
-            have = f"it has {len(history.trials)}" if history.trials else "it has none"
-            raise SettingError(f"study {name!r} runs no more, and had no trial {number}; {have}")
-        if not driven:
+        elif not has_driver:
+            trials = f"it has {len(history.trials)} trials" if history.trials else "it has no trials"
+            raise SettingError(f"study {name!r} stopped before trial {number} started; {trials}")
+        if not has_driver:
             return
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _follow(history: History, number: int, attempt: int | None, rank: int, name: str, store: Store) -> None:
-    """Print one attempt after another until the trial has ended, or only the given one until that has."""
-    printing = attempt or max(1, history.trials[number].attempts)
-    lines = _Lines(history.trials[number].folder, printing, rank)
+    """Print the output of a trial's attempts until the trial ends.
+
+    If `attempt` is given, print only its output, until it ends.
+    """
+    printed_attempt = attempt or max(1, history.trials[number].attempts)
+    lines = _OutputLines(history.trials[number].folder, printed_attempt, rank)
     while True:
         trial = catch_up(history, store, name).trials[number]
-        over = trial.state.ended or store.driver(name) is None
-        ended = over or trial.attempts > printing or trial.state is not State.RUNNING
-        click.echo(lines.new(last=ended), nl=False)  # after the look: an attempt that has ended prints no more
-        if over or (ended and attempt is not None):
+        trial_ended = trial.state.ended or store.driver(name) is None
+        attempt_ended = trial_ended or trial.attempts > printed_attempt or trial.state is not State.RUNNING
+        # Read after the state: then the output of an attempt that has ended is complete.
+        click.echo(lines.read(is_complete=attempt_ended), nl=False)
+        if trial_ended or (attempt_ended and attempt is not None):
             return
-        if trial.attempts > printing:
-            printing += 1
-            lines = _Lines(trial.folder, printing, rank)
-            click.echo(f"attempt {printing}", err=True)
+        if trial.attempts > printed_attempt:
+            printed_attempt += 1
+            lines = _OutputLines(trial.folder, printed_attempt, rank)
+            click.echo(f"attempt {printed_attempt}", err=True)
         else:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
-class _Lines:
-    """The output of an attempt line by line, without what controls a terminal."""
+class _OutputLines:
+    """Reads the output of an attempt in whole lines.
+
+    Terminal control sequences are removed.
+    """
 
     def __init__(self, trial_folder: str, attempt: int, rank: int) -> None:
         self._reader = OutputReader(trial_folder, attempt, rank)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._begun = ""  # a line without its end
+        self._unfinished_line = ""  # text after the last line break
 
-    def new(self, *, last: bool) -> str:
-        """Return the lines that are new. `last`: nothing more is printed, so that the last line needs no end."""
-        text = self._begun + self._decoder.decode(self._reader.read(), last)
-        if last and text:
+    def read(self, *, is_complete: bool) -> str:
+        """Return the lines since the last call.
+
+        `is_complete`: the attempt writes no more, so a last line without a line break is returned too.
+        """
+        text = self._unfinished_line + self._decoder.decode(self._reader.read(), is_complete)
+        if is_complete and text:
             text = text.removesuffix("\n") + "\n"
-        whole, end, self._begun = text.rpartition("\n")
+        whole, end, self._unfinished_line = text.rpartition("\n")
         return printable(whole + end)

@@ -12,20 +12,23 @@ from thriftune.launch.renaming import rename_study
 @click.command("stop")
 @click.argument("name")
 @store_option
-@click.option("--no-wait", is_flag=True, help="Ask it to stop, and do not wait until it has.")
+@click.option("--no-wait", is_flag=True, help="Request the stop, and do not wait until the study has stopped.")
 def stop_command(name: str, store: str | None, no_wait: bool) -> None:
-    """Have a running study stop cleanly, wherever it runs; it can be resumed."""
+    """Stop a running study cleanly.
+
+    The study may run on any machine. You can resume it.
+    """
     with existing_store(store) as opened:
         driver = request_stop(opened, name)
         if driver is None:
             click.echo(f"study {name!r} is not running")
             return
-        who = f"process {driver.pid} on {driver.host}"
+        process = f"process {driver.pid} on {driver.host}"
         if no_wait:
-            click.echo(f"asked {who} to stop study {name!r}")
+            click.echo(f"requested that {process} stop study {name!r}")
             return
-        waits = f"waiting for {who}: each trial ends after its next step"
-        wait_for_stop(opened, name, driver, lambda: click.echo(waits, err=True))
+        message = f"waiting for {process}: each trial ends after its next step"
+        wait_for_stop(opened, name, driver, lambda: click.echo(message, err=True))
         click.echo(f"study {name!r} has stopped; to go on: thriftune resume {name} --store {opened.url}")
 
 
@@ -34,7 +37,7 @@ def stop_command(name: str, store: str | None, no_wait: bool) -> None:
 @click.argument("new")
 @store_option
 def rename_command(old: str, new: str, store: str | None) -> None:
-    """Give a study, and the folder of its files, another name."""
+    """Rename a study and the folder of its files."""
     with existing_store(store) as opened:
         rename_study(opened, old, new)
     click.echo(f"study {old!r} is now {new!r}")
@@ -43,12 +46,12 @@ def rename_command(old: str, new: str, store: str | None) -> None:
 @click.command("delete")
 @click.argument("name")
 @store_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Delete without confirmation.")
 def delete_command(name: str, store: str | None, yes: bool) -> None:
-    """Remove a study, its trials and their checkpoints, for good."""
+    """Delete a study, its trials and their checkpoints for good."""
     with existing_store(store) as opened:
         check_idle(opened, name)
         if not yes:
             click.confirm(f"delete study {name!r} with all its trials and their checkpoints?", abort=True)
-        stays = delete_study(opened, name)
-    click.echo(f"study {name!r} is deleted" + (f"; {stays}" if stays else ""))
+        remaining_files = delete_study(opened, name)
+    click.echo(f"study {name!r} is deleted" + (f"; {remaining_files}" if remaining_files else ""))

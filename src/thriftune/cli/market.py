@@ -1,4 +1,4 @@
-"""`thriftune market`: what machines cost, how long they live, and what that means for a job."""
+"""`thriftune market`: what machines cost, how long they live, and what that means for jobs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from thriftune.cli.common import json_option, plot_option, print_json
 from thriftune.cli.market_catalog import catalog_command
 from thriftune.cli.market_records import read_lifetimes, read_prices, record_option, type_of
 from thriftune.errors import SettingError
+from thriftune.show.plot_style import check_plot_path
 
 if TYPE_CHECKING:
     from thriftune.market.lifetime.fitting import By
 
-# What is heavy is imported when a command runs: `thriftune --help` needs none of it.
+# Slow imports are inside the commands, so that `thriftune market --help` starts fast.
 
 
 @click.group("market")
 def market_command() -> None:
-    """What machines cost, how long they live, and what that means.
+    """Show what machines cost and how long they live.
 
-    FILE is a record of prices (prices) or of lifetimes (lifetimes, fit, compare), as docs/market.md describes
-    them, perhaps gzipped. With --synthetic in its place, made-up ones that look like the real are shown.
+    FILE is a record of prices (for prices) or of lifetimes (for lifetimes, fit and compare), in a format of
+    docs/market.md, possibly gzipped. --synthetic uses made-up data instead that resembles real data.
     """
 
 
@@ -32,18 +33,20 @@ market_command.add_command(catalog_command)
 
 
 def _type_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--type", "kind", metavar="T", help="Of this type of machine.")(command)
+    return click.option("--type", "kind", metavar="T", help="Only this machine type.")(command)
 
 
 def _zone_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--zone", metavar="Z", help="In this zone.")(command)
+    return click.option("--zone", metavar="Z", help="Only this zone.")(command)
 
 
 @market_command.command("prices")
 @record_option
 @_type_option
 @_zone_option
-@click.option("--max-price", type=float, metavar="P", help="Show when machines are revoked that pay this at most.")
+@click.option(
+    "--max-price", type=float, metavar="P", help="Show the revocations at this maximum price, in dollars an hour."
+)
 @plot_option
 @json_option
 def prices_command(
@@ -56,43 +59,44 @@ def prices_command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Which markets there are; of one of them, its prices over time.
+    """List the markets in a record of prices, or show one market's price over time.
 
-    With --type and --zone, one market: its price as a chart, and with --max-price every revocation of a machine
-    that is rented again whenever the price allows.
+    --type and --zone choose one market. With --max-price, the command lists every revocation of a machine that is
+    rented again whenever the price allows.
     """
-    from thriftune.cli import market_tables as tables
+    from thriftune.cli import market_price_tables as tables
     from thriftune.market.summary import on_demand_offer, revocations
 
-    _check_plot(plot)
+    if plot is not None:
+        check_plot_path(plot)
     history = read_prices(file, synthetic, seed)
     markets = [market for market in history.markets if kind in (None, market[0]) and zone in (None, market[1])]
     if not markets and kind is not None:
-        history[kind, zone or ""]  # raises, and names what is near
+        history[kind, zone or ""]  # raises SettingError, which names similar markets
     if not markets:
-        there = ", ".join(sorted({name for _, name in history.markets}))
-        raise SettingError(f"there are no prices in the zone {zone!r}; there are some in {there}")
+        zones = ", ".join(sorted({name for _, name in history.markets}))
+        raise SettingError(f"the record has no prices for the zone {zone!r}; it has prices for {zones}")
     if len(markets) > 1:
         if max_price is not None or plot is not None:
-            what = "--max-price" if max_price is not None else "--plot"
-            raise SettingError(f"{what} is for one market, and there are {len(markets)}; give --type and --zone")
-        found = [history[market] for market in markets]
+            option = "--max-price" if max_price is not None else "--plot"
+            raise SettingError(f"{option} is for one market, not {len(markets)}; choose it with --type and --zone")
+        all_series = [history[market] for market in markets]
         if as_json:
-            print_json({"repairs": history.repairs, "markets": [tables.price_json(one) for one in found]})
+            print_json({"repairs": history.repairs, "markets": [tables.price_json(each) for each in all_series]})
         else:
-            tables.show_markets(found, history.repairs)
+            tables.show_markets(all_series, history.repairs)
         return
-    one = history[markets[0]]
-    lost = None if max_price is None else revocations(one, max_price)
+    series = history[markets[0]]
+    lost = None if max_price is None else revocations(series, max_price)
     if plot is not None:
         from thriftune.show.market_plot import plot_prices
 
-        plot_prices(one, on_demand_offer(one.type, one.zone), lost, plot)
+        plot_prices(series, on_demand_offer(series.type, series.zone), lost, plot)
         click.echo(f"wrote {plot}", err=True)
     if as_json:
-        print_json({"repairs": history.repairs, "markets": [tables.price_json(one, lost)]})
+        print_json({"repairs": history.repairs, "markets": [tables.price_json(series, lost)]})
     elif plot is None:
-        tables.show_prices(one, lost, history.repairs)
+        tables.show_prices(series, lost, history.repairs)
 
 
 @market_command.command("lifetimes")
@@ -103,27 +107,28 @@ def prices_command(
 def lifetimes_command(
     file: Path | None, synthetic: bool, seed: int | None, kind: str | None, plot: Path | None, as_json: bool
 ) -> None:
-    """How long machines lived, by type.
+    """Show how long machines lived, by type.
 
-    Quantiles are ages by which so many are revoked, with machines that their owners stopped counted fairly
-    (Kaplan-Meier).
+    A quantile is the age by which this share of machines is revoked. Machines that their owners stopped are
+    treated as censored (Kaplan-Meier).
     """
-    from thriftune.cli import market_tables as tables
+    from thriftune.cli import market_lifetime_tables as tables
     from thriftune.market.summary import lifetime_figures, select_lifetimes
 
-    _check_plot(plot)
+    if plot is not None:
+        check_plot_path(plot)
     lives = read_lifetimes(file, synthetic, seed)
     types = lives.types if kind is None else [kind]
-    found = {each: lifetime_figures(select_lifetimes(lives, each)) for each in types}
+    figures_by_type = {each: lifetime_figures(select_lifetimes(lives, each)) for each in types}
     if plot is not None:
         from thriftune.show.market_plot import plot_lifetimes
 
-        plot_lifetimes({each: figures.curve for each, figures in found.items()}, plot)
+        plot_lifetimes({each: figures.curve for each, figures in figures_by_type.items()}, plot)
         click.echo(f"wrote {plot}", err=True)
     if as_json:
-        print_json({"types": [tables.lifetime_json(each, figures) for each, figures in found.items()]})
+        print_json({"types": [tables.lifetime_json(each, figures) for each, figures in figures_by_type.items()]})
     elif plot is None:
-        tables.show_lifetimes(found, kind)
+        tables.show_lifetimes(figures_by_type, kind)
 
 
 @market_command.command("fit")
@@ -135,7 +140,7 @@ def lifetimes_command(
     type=click.Choice(["likelihood", "least_squares"]),
     default="likelihood",
     show_default=True,
-    help="least_squares: on the Kaplan-Meier curve, as in SciSpot; takes half a minute, for the intervals.",
+    help="How to fit. least_squares fits the Kaplan-Meier curve, as in SciSpot; its intervals take half a minute.",
 )
 @plot_option
 @json_option
@@ -149,15 +154,16 @@ def fit_command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Fit every form of lifetimes to one type's machines.
+    """Fit all lifetime models to the machines of one type.
 
-    The default is what thriftune goes by: Phases by likelihood, with a little help of the type's relatives.
+    thriftune itself uses the default fit: Phases, by likelihood, with some weight on related machine types.
     """
-    from thriftune.cli import market_tables as tables
+    from thriftune.cli import market_lifetime_tables as tables
     from thriftune.cli.screen import busy
     from thriftune.market.summary import FORMS, fit_default_form, fit_form, lifetime_figures, select_lifetimes
 
-    _check_plot(plot)
+    if plot is not None:
+        check_plot_path(plot)
     lives = read_lifetimes(file, synthetic, seed)
     kind = type_of(lives, kind, synthetic)
     own = select_lifetimes(lives, kind, zone)
@@ -191,21 +197,21 @@ def fit_command(
     default=(1.0, 4.0, 12.0),
     show_default=True,
     metavar="HOURS",
-    help="How long a job takes on a machine that is not lost; as often as you like.",
+    help="How long a job takes on a machine that is not lost; may be repeated.",
 )
 @click.option(
     "--checkpoint-minutes",
     type=click.FloatRange(0.0, 1440.0),
     default=1.0,
     show_default=True,
-    help="To save its state.",
+    help="Time to save a checkpoint.",
 )
 @click.option(
     "--restart-minutes",
     type=click.FloatRange(0.0, 1440.0),
     default=5.0,
     show_default=True,
-    help="To get a new machine.",
+    help="Time to get a new machine.",
 )
 @plot_option
 @json_option
@@ -221,27 +227,29 @@ def compare_command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """What lifetimes mean for jobs: do they fail, how long do they take.
+    """Show what lifetimes mean for jobs: how often they fail, and how long they take.
 
-    By the default fit. On a fresh machine, and on one of some age: is it better to keep it, or to take a new one?
-    With checkpoints: when, and what does it gain over Young and Daly's even interval?
+    All figures use the default fit. The first table compares a new machine with machines of several ages: keep
+    the machine, or take a new one? The second one shows the best times for checkpoints, and compares them with
+    Young and Daly's even interval.
     """
-    from thriftune.cli import market_tables as tables
+    from thriftune.cli import market_job_tables as tables
     from thriftune.cli.screen import busy
     from thriftune.market import ReuseTable
     from thriftune.market.summary import ages_to_show, checkpoint_figures, job_figures, select_lifetimes
 
-    _check_plot(plot)
+    if plot is not None:
+        check_plot_path(plot)
     lives = read_lifetimes(file, synthetic, seed)
     kind = type_of(lives, kind, synthetic)
     oldest, ages = ages_to_show(select_lifetimes(lives, kind, zone))
     save, restart = checkpoint_minutes / 60.0, restart_minutes / 60.0
     with busy("fitting the lifetimes"):
         model = lives.fit(kind, zone)
-    with busy("computing what to keep, and when to save"):
+    with busy("computing which machines to keep, and when to save"):
         table = ReuseTable(model, restart_hours=restart, resolution_hours=oldest / 240.0, longest_hours=oldest)
-        on_ages = job_figures(model, jobs, ages, restart)
-        saved = list(checkpoint_figures(model, jobs, save, restart))
+        job_rows = job_figures(model, jobs, ages, restart)
+        checkpoints = list(checkpoint_figures(model, jobs, save, restart))
     name = f"{kind} in {zone}" if zone else kind
     if plot is not None:
         from thriftune.show.market_plot import plot_jobs
@@ -249,14 +257,6 @@ def compare_command(
         plot_jobs(model, table, restart, ages, name, plot)
         click.echo(f"wrote {plot}", err=True)
     if as_json:
-        print_json(tables.jobs_json(kind, zone, model, table, on_ages, saved, save, restart))
+        print_json(tables.jobs_json(kind, zone, model, table, job_rows, checkpoints, save, restart))
     elif plot is None:
-        tables.show_jobs(name, model, table, on_ages, saved, save, restart)
-
-
-def _check_plot(plot: Path | None) -> None:
-    """Before anything that takes a while."""
-    if plot is not None:
-        from thriftune.show.plot_style import check
-
-        check(plot)
+        tables.show_jobs(name, model, table, job_rows, checkpoints, save, restart)

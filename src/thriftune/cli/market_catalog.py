@@ -1,4 +1,4 @@
-"""`thriftune market catalog`: which machines are there to rent, by the catalog that comes with thriftune."""
+"""`thriftune market catalog`: the machines of the catalog that comes with thriftune."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ if TYPE_CHECKING:
 
 
 @click.command("catalog")
-@click.option("--cloud", metavar="NAME", help="Of this cloud: aws or gcp.")
-@click.option("--search", metavar="TEXT", help="With this in the name of the machine or of its accelerator.")
+@click.option("--cloud", metavar="NAME", help="Only this cloud: aws or gcp.")
+@click.option(
+    "--search", metavar="TEXT", help="Only machines with TEXT in the name of the machine or its accelerator."
+)
 @json_option
 def catalog_command(cloud: str | None, search: str | None, as_json: bool) -> None:
-    """Which machines there are to rent, and their list prices.
+    """List the machines that can be rented, with their list prices.
 
-    From the catalog that comes with thriftune; nothing is asked of a cloud. A spot price is shown where the cloud
-    sets one for the region.
+    The catalog comes with thriftune; this command contacts no cloud. It shows a spot price only if the cloud sets
+    one for the whole region.
     """
     from thriftune.market.catalog import Catalog
 
-    found = _found(Catalog.shipped(), cloud, search)
+    offers = _matching_offers(Catalog.shipped(), cloud, search)
     if as_json:
-        print_json([_offer_json(offer) for offer in found])
+        print_json([_offer_json(offer) for offer in offers])
     else:
-        _show(found)
+        _show(offers)
 
 
-def _found(catalog: Any, cloud: str | None, search: str | None) -> list[Offer]:
+def _matching_offers(catalog: Any, cloud: str | None, search: str | None) -> list[Offer]:
     from thriftune.common.spelling import did_you_mean
 
     clouds = sorted({offer.provider.lower() for offer in catalog})
     if cloud is not None and cloud.lower() not in clouds:
         raise SettingError(f"--cloud: {cloud!r} is not in the catalog; use {' or '.join(clouds)}")
-    there = [offer for offer in catalog if cloud is None or offer.provider.lower() == cloud.lower()]
+    offers = [offer for offer in catalog if cloud is None or offer.provider.lower() == cloud.lower()]
     if search is not None:
         text = search.lower()
-        names = [offer.name for offer in there]
-        there = [offer for offer in there if text in f"{offer.name}\n{offer.accelerator}".lower()]
-        if not there:
-            near = did_you_mean(search, names) or "leave --search out to see all"
-            raise SettingError(f"--search: no machine of the catalog has {search!r} in its name; {near}")
-    return sorted(there, key=lambda offer: (offer.provider, offer.price_per_hour, offer.name))
+        names = [offer.name for offer in offers]
+        offers = [offer for offer in offers if text in f"{offer.name}\n{offer.accelerator}".lower()]
+        if not offers:
+            hint = did_you_mean(search, names) or "leave --search out to see all"
+            raise SettingError(f"--search: no machine of the catalog has {search!r} in its name; {hint}")
+    return sorted(offers, key=lambda offer: (offer.provider, offer.price_per_hour, offer.name))
 
 
 def _offer_json(offer: Offer) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`thriftune plan`: how many machines, of which kind, when; before any money is spent."""
+"""`thriftune plan`: how many machines of which kind to rent when, before any money is spent."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import click
 
 from thriftune.cli.common import json_option, plot_option, print_json
 from thriftune.errors import SettingError
+from thriftune.show.plot_style import check_plot_path
 
 if TYPE_CHECKING:
     from thriftune.planning import Plan
 
-# What is heavy is imported when the command runs: `thriftune --help` needs none of it.
+# Slow imports are inside the command, so that `thriftune plan --help` starts fast.
 
 _PLANNERS = ("exact", "greedy", "static", "naive_elastic")
 _FRONTIER_POINTS = 24
@@ -22,13 +23,28 @@ _FRONTIER_POINTS = 24
 
 @click.command("plan")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--deadline", metavar="TIME", help="The cheapest plan that is done by then, such as 20m or 1h30m.")
-@click.option("--budget", type=float, metavar="DOLLARS", help="The quickest plan that costs no more.")
-@click.option("--planner", type=click.Choice(_PLANNERS), default="exact", show_default=True, help="Whose plan.")
-@click.option("--profile", type=click.Path(path_type=Path), metavar="FILE", help="How long a step takes.")
-@click.option("--machine", metavar="NAME", help="Only this kind, of FILE or else of the catalog.")
 @click.option(
-    "--probability", type=float, default=0.95, show_default=True, metavar="P", help="Of making the deadline."
+    "--deadline", metavar="TIME", help="Find the cheapest plan that meets this deadline, such as 20m or 1h30m."
+)
+@click.option("--budget", type=float, metavar="DOLLARS", help="Find the fastest plan that costs no more.")
+@click.option(
+    "--planner",
+    type=click.Choice(_PLANNERS),
+    default="exact",
+    show_default=True,
+    help="The algorithm that makes the plan.",
+)
+@click.option(
+    "--profile", type=click.Path(path_type=Path), metavar="FILE", help="A profile with the time of a step."
+)
+@click.option("--machine", metavar="NAME", help="Use only this kind of machine, from FILE or the catalog.")
+@click.option(
+    "--probability",
+    type=float,
+    default=0.95,
+    show_default=True,
+    metavar="P",
+    help="The probability of meeting the deadline.",
 )
 @json_option
 @plot_option
@@ -45,8 +61,8 @@ def plan_command(
 ) -> None:
     """Plan the machines for the study that FILE describes.
 
-    FILE says what can be rented ([cloud]) and how long a step takes (profile), which `thriftune profile FILE`
-    measures. A --deadline or a --budget given here stands in place of both of FILE's. Nothing is rented.
+    FILE says which machines can be rented ([cloud]) and how long a step takes (profile). `thriftune profile FILE`
+    measures a profile. --deadline or --budget replaces both limits of FILE. This command rents nothing.
     """
     from thriftune import planning
     from thriftune.cli import plan_tables as tables
@@ -55,49 +71,50 @@ def plan_command(
     from thriftune.settings.plan_file import read_plan_file
 
     if plot is not None:
-        from thriftune.show.plot_style import check
-
-        check(plot)
-    given = {key: value for key, value in (("deadline", deadline), ("budget", budget)) if value is not None}
+        check_plot_path(plot)
+    own_limits = {key: value for key, value in (("deadline", deadline), ("budget", budget)) if value is not None}
     with busy("planning"):
-        asked = read_plan_file(file, given, profile=profile, machine=machine)
+        plan_file = read_plan_file(file, own_limits, profile=profile, machine=machine)
         limits: dict[str, Any] = {
-            "deadline": asked.study.deadline_seconds,
-            "budget": asked.study.budget_dollars,
+            "deadline": plan_file.study.deadline_seconds,
+            "budget": plan_file.study.budget_dollars,
         }
-        limits = {key: value for key, value in limits.items() if key in given} or limits
+        limits = {key: value for key, value in limits.items() if key in own_limits} or limits
 
-        def planned(by: str, **limits: Any) -> Plan:
-            what = asked.job, asked.profile, asked.clouds
-            return plan(*what, planner=by, probability=probability, **limits)  # type: ignore[arg-type]
+        def make_plan(by: str, **limits: Any) -> Plan:
+            problem = plan_file.job, plan_file.profile, plan_file.clouds
+            return plan(*problem, planner=by, probability=probability, **limits)  # type: ignore[arg-type]
 
-        found = planned(planner, **limits)
-        others = _others(found, planned)
+        chosen = make_plan(planner, **limits)
+        others = _plans_of_others(chosen, make_plan)
         curve = []
         if as_json or plot is not None:
-            curve = planning.frontier(asked.job, asked.profile, asked.clouds, points=_FRONTIER_POINTS)
-    for note in asked.notes:
+            curve = planning.frontier(plan_file.job, plan_file.profile, plan_file.clouds, points=_FRONTIER_POINTS)
+    for note in plan_file.notes:
         click.echo(note, err=True)
     if plot is not None:
         from thriftune.show.plan_plot import plot_plan
 
-        plot_plan(asked.study.name, found, others, curve, plot)
+        plot_plan(plan_file.study.name, chosen, others, curve, plot)
         click.echo(f"wrote {plot}", err=True)
     if as_json:
-        print_json(tables.plan_json(found, others, curve))
+        print_json(tables.plan_json(chosen, others, curve))
     else:
-        tables.show_plan(asked, found, others)
+        tables.show_plan(plan_file, chosen, others)
 
 
-def _others(found: Plan, planned: Callable[..., Plan]) -> dict[str, Plan | None]:
-    """What the other planners make of it, for the same deadline or else budget; None: they cannot."""
-    limit = {"budget": found.budget} if found.deadline is None else {"deadline": found.deadline}
+def _plans_of_others(chosen: Plan, make_plan: Callable[..., Plan]) -> dict[str, Plan | None]:
+    """Return the other planners' plans for the same limit, by planner.
+
+    None stands for a planner that finds no plan.
+    """
+    limit = {"budget": chosen.budget} if chosen.deadline is None else {"deadline": chosen.deadline}
     others: dict[str, Plan | None] = {}
     for name in _PLANNERS:
-        if name == found.planner or (name == "greedy" and found.deadline is None):  # greedy is for deadlines only
+        if name == chosen.planner or (name == "greedy" and chosen.deadline is None):  # greedy needs a deadline
             continue
         try:
-            others[name] = planned(name, **limit)
+            others[name] = make_plan(name, **limit)
         except SettingError:
             others[name] = None
     return others

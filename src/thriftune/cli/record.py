@@ -1,4 +1,4 @@
-"""`thriftune record`: a study's learning curves and step times as one small file, to be replayed anywhere."""
+"""`thriftune record`: write a study's learning curves and step times to a small file, which can be replayed."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from thriftune.cli.common import existing_store, store_option
 from thriftune.common.formatting import plural
 from thriftune.errors import SettingError
 
-# What is heavy is imported when the command runs: `thriftune --help` needs none of it.
+# Slow imports are inside the command, so that `thriftune record --help` starts fast.
 
 
 @click.command("record")
 @click.argument("name")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", required=True, help="An npz file."
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The npz file to write."
 )
-@click.option("--steady", is_flag=True, help="Every step takes as long as the quickest tenth of its trial's.")
+@click.option("--steady", is_flag=True, help="Give each step the time of the fastest tenth of its trial's steps.")
 @click.option(
     "--profile",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Of the study: its step times by cores go in.",
+    help="Add the step times by number of cores of this profile.",
 )
 @store_option
 def record_command(name: str, output: Path, steady: bool, profile: Path | None, store: str | None) -> None:
-    """Keep the trials that came to their end as one small file.
+    """Write the trials that finished to one small file.
 
-    In it are their configurations, the values of all objectives and constrained metrics at each step, and the
-    seconds that each step took; `thriftune simulate --table FILE` replays it. --steady is for trials that were
-    timed while others used the machine.
+    The file holds their configurations, the values of all objectives and constrained metrics at each step, and
+    the seconds of each step. `thriftune simulate --table FILE` replays it. Use --steady for trials that ran while
+    other programs used the machine.
     """
     from thriftune.planning.profile import Profile
     from thriftune.replay import recordings
@@ -43,7 +43,7 @@ def record_command(name: str, output: Path, steady: bool, profile: Path | None, 
     with existing_store(store) as opened:
         recording, left_out = recordings.recording_from_result(load(name, opened).result)
     if left_out:
-        click.echo(f"trials of {name} that did not come to their end, and are left out: {left_out}", err=True)
+        click.echo(f"trials of {name} that did not finish are left out: {left_out}", err=True)
     recording = replace(recording, seconds_by_cores=by_cores)
     recordings.write(recordings.with_steady_steps(recording) if steady else recording, output)
     reports = sum(len(curve.steps) for _, curve in recording.rows)
@@ -52,9 +52,12 @@ def record_command(name: str, output: Path, steady: bool, profile: Path | None, 
 
 
 def _check_output(path: Path) -> None:
+    """Raise SettingError if the recording cannot be written to this file."""
     from thriftune.replay.recordings import is_recording
 
     if not path.parent.is_dir():
-        raise SettingError(f"--output: there is no folder {path.parent}; make it first")
+        raise SettingError(f"--output: the folder {path.parent} does not exist; create it first")
     if path.exists() and not is_recording(path):
-        raise SettingError(f"--output: {path} is no recording; so it is not overwritten, give another file")
+        raise SettingError(
+            f"--output: {path} exists and is not a recording, so it is not overwritten; choose another file"
+        )

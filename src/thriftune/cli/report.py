@@ -1,4 +1,4 @@
-"""`thriftune report`: how a command that is no Python tells what it has found."""
+"""`thriftune report`: report metrics from a trial whose command is not Python."""
 
 from __future__ import annotations
 
@@ -9,27 +9,35 @@ import click
 from thriftune.errors import SettingError
 from thriftune.training.current_trial import report_next
 
-PLEASE_END = 3
+MUST_END_STATUS = 3
+"""Exit status that asks the trial's command to save its state and to exit."""
 
 
 @click.command("report")
 @click.argument("metrics", nargs=-1, required=True, metavar="KEY=VALUE...")
-@click.option("--step", type=click.IntRange(min=0), metavar="N", help="The one after the last, unless given.")
+@click.option(
+    "--step",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The step of the metrics.  [default: the last step plus 1]",
+)
 def report_command(metrics: tuple[str, ...], step: int | None) -> None:
-    """Report metrics from inside a trial's command: thriftune report loss=0.3 acc=0.9
+    """Report metrics from a trial's command.
 
-    Exit status 0: reported, go on. 3: reported, and the trial is to end now (save what you need to the folder
-    in $THRIFTUNE_CHECKPOINT_DIR, then exit); a SIGTERM follows too. Anything else: not reported.
+    Example: thriftune report loss=0.3 acc=0.9
+
+    Exit status 0: reported, continue. 3: reported, and the trial must end now: save its state to the folder
+    $THRIFTUNE_CHECKPOINT_DIR, then exit. A SIGTERM follows. Any other status: not reported.
     """
     values: dict[str, float] = {}
     for metric in metrics:
         name, equals, value = metric.partition("=")
         if not equals or not name:
-            raise SettingError(f"{metric!r} is no KEY=VALUE, such as loss=0.3")
+            raise SettingError(f"{metric!r} is not of the form KEY=VALUE, such as loss=0.3")
         try:
             values[name] = float(value)
         except ValueError:
-            raise SettingError(f"{name}: {value!r} is no number") from None
+            raise SettingError(f"{name}: {value!r} is not a number") from None
     if report_next(time.time(), values, step):
-        click.echo("this trial is to end now", err=True)
-        click.get_current_context().exit(PLEASE_END)
+        click.echo("this trial must end now", err=True)
+        click.get_current_context().exit(MUST_END_STATUS)

@@ -1,4 +1,4 @@
-"""`thriftune run` and `thriftune resume`: have trials run, here and now."""
+"""`thriftune run` and `thriftune resume`: run the trials of a study in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from thriftune.cli.as_json import result_json
-from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
+from thriftune.cli.common import existing_store, json_option, print_json, store_location, store_option
 from thriftune.cli.settings_options import given_settings, resume_options, run_options
 from thriftune.common.command_hints import show_hint
 from thriftune.common.text import last_line
@@ -23,7 +23,7 @@ from thriftune.results.result import Result
 from thriftune.results.trial_states import counts_line
 from thriftune.settings.study_file import read_study_file
 from thriftune.settings.study_paths import absolute_source
-from thriftune.show.describe import config_line, model, settings, values_line, which
+from thriftune.show.describe import better_model_line, config_items, config_line, trial_label, values_line
 from thriftune.show.progress import make_view
 from thriftune.state.spec import Spec
 from thriftune.state.stored_settings import ChangePolicy
@@ -31,7 +31,7 @@ from thriftune.state.trial_record import State
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
 
-_FRONT_SHOWN = 10
+_MAX_FRONT = 10
 
 retry_option = click.option("--retry-failed", is_flag=True, help="Run the trials again that have failed for good.")
 change_option = click.option(
@@ -66,7 +66,7 @@ def run_command(
     quiet: bool,
     **settings: Any,
 ) -> None:
-    """Run the study that FILE describes, or what is left of it.
+    """Run the study that FILE describes, or the rest of it.
 
     Limits are totals. Run again with the same name and store, a study continues: one with 100 trials of which 60
     are done runs 40 more. Options replace the settings in FILE.
@@ -77,7 +77,7 @@ def run_command(
     if "storage" in overrides:
         overrides["storage"] = str(Path(overrides["storage"]).absolute())
     study = read_study_file(file, overrides)
-    path = where(store)
+    path = store_location(store)
     with open_store(path if path is not None else study.store, create=not same_store(study.warm_start)) as opened:
         on_change = "go_on" if retry_failed else on_change  # users retry after they changed something
         spec = open_study(
@@ -96,8 +96,8 @@ def run_command(
             )
         _enter_folder(spec)
         view = make_view(spec, False if quiet else None)
-        driven = drive(opened, spec, view, initial_events=study.initial_events, retry_failed=retry_failed)
-        _give(Result(*driven), opened, as_json, quiet)
+        outcome = drive(opened, spec, view, initial_events=study.initial_events, retry_failed=retry_failed)
+        _print_result(Result(*outcome), opened, as_json, quiet)
 
 
 @click.command("resume")
@@ -117,7 +117,7 @@ def resume_command(
     quiet: bool,
     **limits: Any,
 ) -> None:
-    """Go on with a study by its name, whatever ended it.
+    """Continue a study by its name, whatever stopped it.
 
     Options replace the limits of the study, even if it is finished. Limits are totals, as in run.
     """
@@ -127,7 +127,7 @@ def resume_command(
         given = given_settings(limits)
         view = make_view(spec, False if quiet else None)
         result = Result(*resume(name, opened, view, given, retry_failed=retry_failed, on_change=on_change))
-        _give(result, opened, as_json, quiet)
+        _print_result(result, opened, as_json, quiet)
 
 
 def _say(message: str) -> None:
@@ -135,53 +135,61 @@ def _say(message: str) -> None:
 
 
 def _enter_folder(spec: Spec) -> None:
-    """Change to the folder of the study file or script, where trials run wherever the study is resumed from."""
-    with contextlib.suppress(OSError):  # it may be gone, and need not matter
+    """Change to the folder of the study file or script, in which its trials expect to run."""
+    with contextlib.suppress(OSError):  # the folder may no longer exist, and trials may not need it
         os.chdir(spec.target.folder or ".")
 
 
-def _give(result: Result, store: Store, as_json: bool, quiet: bool) -> None:
-    """The result as it was asked for; an error if there is none."""
+def _print_result(result: Result, store: Store, as_json: bool, quiet: bool) -> None:
+    """Print the result as text or JSON.
+
+    Raises NoBestTrial if no trial has a value that meets the constraints.
+    """
     if as_json:
         print_json(result_json(result, store))
     elif not quiet:
         _show(result, store)
     if not result.front:
-        raise NoBestTrial(result.history.why_infeasible() or f"no trial has a value: {_why_none(result, store)}")
+        raise NoBestTrial(
+            result.history.why_infeasible() or f"no trial has a value: {_why_no_value(result, store)}"
+        )
 
 
-def _why_none(result: Result, store: Store) -> str:
-    why = counts_line(result.history, driven=False)
+def _why_no_value(result: Result, store: Store) -> str:
+    """Return the trials by state, and the error of the first failed trial."""
+    counts = counts_line(result.history, has_driver=False)
     first = next((trial for trial in result.trials if trial.state is State.FAILED), None)
     if first is None:
-        return why
-    how = show_hint(result.name, store.url, first.id)
-    return f"{why}; the first with: {last_line(first.error)}" + (f"; see it with: {how}" if how else "")
+        return counts
+    command = show_hint(result.name, store.url, first.id)
+    return f"{counts}; the first with: {last_line(first.error)}" + (f"; see it with: {command}" if command else "")
 
 
 def _show_front(result: Result) -> None:
     label = "front"
-    for trial in result.front[:_FRONT_SHOWN]:
-        line = f"{values_line(trial, result.history)} ({which(trial, result.history)}) {config_line(trial.config)}"
-        click.echo(f"{label:<8}{line}")
+    for trial in result.front[:_MAX_FRONT]:
+        values = f"{values_line(trial, result.history)} ({trial_label(trial, result.history)})"
+        click.echo(f"{label:<8}{values} {config_line(trial.config)}")
         label = ""
-    if (more := len(result.front) - _FRONT_SHOWN) > 0:
+    if (more := len(result.front) - _MAX_FRONT) > 0:
         click.echo(f"        and {more} more")
 
 
 def _show(result: Result, store: Store) -> None:
     click.echo(f"study {result.name}: {result.finished or 'nothing left to do'}")
-    click.echo(f"trials  {counts_line(result.history, driven=False)}")
+    click.echo(f"trials  {counts_line(result.history, has_driver=False)}")
     if not result.front:
         click.echo(f"best    {result.history.why_no_best()}")
     elif len(result.spec.objectives) > 1:
         _show_front(result)
     else:
-        click.echo(f"best    {values_line(result.best, result.history)} ({which(result.best, result.history)})")
-        for name, value in settings(result.best.config):
+        click.echo(
+            f"best    {values_line(result.best, result.history)} ({trial_label(result.best, result.history)})"
+        )
+        for name, value in config_items(result.best.config):
             click.echo(f"        {name} = {value}")
-        if better := model(result.history):
-            click.echo(f"model   {better}")
+        if model := better_model_line(result.history):
+            click.echo(f"model   {model}")
     click.echo(f"cost    {result.cost}")
-    if where_to_look := show_hint(result.name, store.url):
-        click.echo(f"more    {where_to_look}", err=True)
+    if command := show_hint(result.name, store.url):
+        click.echo(f"more    {command}", err=True)

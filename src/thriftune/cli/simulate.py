@@ -1,4 +1,4 @@
-"""`thriftune simulate`: what would have come of a study under another rule, or on rented machines."""
+"""`thriftune simulate`: replay a study under another stopping rule, or on rented machines."""
 
 from __future__ import annotations
 
@@ -21,52 +21,80 @@ from thriftune.show.describe import values_and_progress
 from thriftune.space.objectives import parse_objectives
 from thriftune.study.ask_tell import load
 
-# What is only needed on rented machines is imported when it is.
+# Modules that only rented machines need are imported when they are needed.
 
 
 @click.command("simulate")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--from", "study", metavar="STUDY", help="Whose trials are replayed.")
+@click.option("--from", "study", metavar="STUDY", help="The study whose trials are replayed.")
 @click.option(
-    "--table", type=click.Path(path_type=Path), metavar="FILE", help="Of curves: a recording, CSV, Parquet, npz."
+    "--table",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A table of learning curves: a recording, CSV, Parquet or npz.",
 )
-@click.option("--minimize", metavar="METRIC", help="Of a table.")
-@click.option("--maximize", metavar="METRIC", help="Of a table.")
+@click.option("--minimize", metavar="METRIC", help="The objective of the table.")
+@click.option("--maximize", metavar="METRIC", help="The objective of the table.")
 @click.option(
-    "--stopping", metavar="RULE", help="Who is given up on. Default: auto, none with --cloud, or as FILE says."
+    "--stopping", metavar="RULE", help="The stopping rule.  [default: auto, none with --cloud, or as FILE says]"
 )
-@click.option("--searcher", metavar="NAME", help="Default: the recorded configurations in their order.")
-@click.option("--workers", type=int, metavar="N", help="How many trials at a time. Default: 1, or as FILE says.")
-@click.option("--trials", type=int, metavar="N", help="How many at most.")
-@click.option("--deadline", metavar="TIME", help="How long at most, in virtual time, such as 20m or 1h30m.")
+@click.option(
+    "--searcher", metavar="NAME", help="The searcher.  [default: the recorded configurations in their order]"
+)
+@click.option(
+    "--workers", type=int, metavar="N", help="The number of trials at a time.  [default: 1, or as FILE says]"
+)
+@click.option("--trials", type=int, metavar="N", help="The largest number of trials.")
+@click.option("--deadline", metavar="TIME", help="The deadline in virtual time, such as 20m or 1h30m.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
     "--cloud",
     type=click.Path(path_type=Path),
     metavar="TRACE",
-    help="Rent machines of it: a record of prices, lifetimes or availability.",
-)
-@click.option("--policy", default="thrifty,on_demand", show_default=True, metavar="A,B", help="Who rents them.")
-@click.option("--seeds", type=int, default=3, show_default=True, metavar="N", help="How many times, each.")
-@click.option(
-    "--slower", type=float, default=1.0, show_default=True, metavar="X", help="Steps take so much longer."
+    help="Rent machines from this record of prices, lifetimes or availability.",
 )
 @click.option(
-    "--restart", metavar="TIME", help="To take a trial up elsewhere. Default: 30s, or as FILE's profile says."
+    "--policy",
+    default="thrifty,on_demand",
+    show_default=True,
+    metavar="A,B",
+    help="The policies that rent machines.",
+)
+@click.option(
+    "--seeds", type=int, default=3, show_default=True, metavar="N", help="The number of runs of each policy."
+)
+@click.option(
+    "--slower",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="X",
+    help="Multiply the time of each step by this.",
+)
+@click.option(
+    "--restart",
+    metavar="TIME",
+    help="Time to restore a trial on another machine.  [default: 30s, or as FILE's profile says]",
 )
 @click.option(
     "--save",
     metavar="TIME",
-    help="To write a checkpoint, or never. Default: 10s, or as FILE's profile says.",
+    help="Time to write a checkpoint, or 'never'.  [default: 10s, or as FILE's profile says]",
 )
-@click.option("--state", type=float, default=0.0, metavar="GB", help="Its size, if that takes time, too.")
+@click.option(
+    "--state",
+    type=float,
+    default=0.0,
+    metavar="GB",
+    help="The size of a checkpoint, if its transfer takes time too.",
+)
 @click.option(
     "--bandwidth",
     type=float,
     default=0.25,
     show_default=True,
     metavar="GB",
-    help="A second, to the storage and back.",
+    help="GB a second to the storage and back.",
 )
 @store_option
 @plot_option
@@ -95,19 +123,25 @@ def simulate_command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Replay learning curves on a virtual clock, under any rule, with any number of workers.
+    """Simulate a study by replaying learning curves.
 
-    The conductor and the rule are those of a real study. The table also shows what running all trials to their
-    end takes. With --cloud, each --policy rents machines from a recorded cloud: the table shows what it would have
-    paid, and a lower bound. These policies exist in the simulator only. FILE, a study file, stands for a study
-    that was not run: its profile gives the step times, and its [cloud] is rented from, unless --cloud is given.
+    The replay runs on a virtual clock, with any stopping rule and number of workers.
+
+    The simulator uses the conductor and the stopping rules of real studies. The output also shows what it takes to
+    run all trials to their end.
+
+    With --cloud, each --policy rents machines from a recorded cloud, and a table shows its cost beside a lower
+    bound. `thriftune run` does not use these policies yet.
+
+    FILE is the study file of a study that was not run. Its profile gives the step times, and its [cloud] gives the
+    machines unless you give --cloud.
     """
-    if sum(given is not None for given in (file, study, table)) != 1:
+    if sum(each is not None for each in (file, study, table)) != 1:
         raise SettingError("give one of FILE, --from STUDY and --table FILE")
     if study is not None and (minimize or maximize):
         raise SettingError("--minimize and --maximize are for a --table; a study has its own objectives")
     if cloud is None and file is None:
-        _check_nothing_rented()
+        _check_no_cloud_options()
     if file is not None and (minimize or maximize):
         raise SettingError("--minimize and --maximize are for a --table; FILE has its own objectives")
     settings: dict[str, Any] = {
@@ -127,7 +161,7 @@ def simulate_command(
     if workers is not None or "workers" not in settings:
         settings["workers"] = 1 if workers is None else workers
     if rented is not None:
-        from thriftune.cli.what_if import show_policies
+        from thriftune.cli.policy_comparison import show_policies
 
         settings |= {"state_gb": state, "gb_per_second": bandwidth}
         if restart is not None:
@@ -139,12 +173,12 @@ def simulate_command(
         _show_rule(source, settings, as_json=as_json)
 
 
-def _check_nothing_rented() -> None:
-    """Options that would do nothing are a mistake."""
+def _check_no_cloud_options() -> None:
+    """Raise SettingError if an option was given that has no effect without a cloud."""
     context = click.get_current_context()
     for name in ("policy", "seeds", "restart", "save", "state", "bandwidth", "plot"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise SettingError(f"--{name}: is about rented machines; give a --cloud to rent them from")
+            raise SettingError(f"--{name}: only applies to rented machines; add --cloud TRACE")
 
 
 def _recorded(
@@ -156,21 +190,21 @@ def _recorded(
     with existing_store(store) as opened:
         source, left_out = recording_from_result(load(study, opened).result)
     if left_out:
-        click.echo(f"{left_out} trials of {study} did not come to their end, and are left out", err=True)
+        click.echo(f"{left_out} trials of {study} did not finish and are left out", err=True)
     return source
 
 
 def _show_rule(source: Recording, settings: dict[str, Any], *, as_json: bool) -> None:
     rule, workers = settings.get("stopping", "auto"), settings["workers"]
-    result, whole = (simulate(source, **{**settings, "stopping": each}) for each in (rule, "none"))
+    result, unstopped = (simulate(source, **{**settings, "stopping": each}) for each in (rule, "none"))
     if as_json:
-        print_json({"stopping": rule, **_numbers(result), "without_stopping": _numbers(whole)})
+        print_json({"stopping": rule, **_figures(result), "without_stopping": _figures(unstopped)})
         return
     click.echo(f"{rule}, {workers} at a time: {result.finished}")
-    click.echo(f"trials  {counts_line(result.history, driven=False)}")
-    click.echo(f"best    {_best(result)}; without stopping {_best(whole)}")
-    click.echo(f"steps   {_steps(result)}; without stopping {_steps(whole)}")
-    click.echo(f"time    {format_seconds(result.seconds)}; without stopping {format_seconds(whole.seconds)}")
+    click.echo(f"trials  {counts_line(result.history, has_driver=False)}")
+    click.echo(f"best    {_best(result)}; without stopping {_best(unstopped)}")
+    click.echo(f"steps   {_steps(result)}; without stopping {_steps(unstopped)}")
+    click.echo(f"time    {format_seconds(result.seconds)}; without stopping {format_seconds(unstopped.seconds)}")
 
 
 def _steps(result: Result) -> int:
@@ -183,13 +217,13 @@ def _best(result: Result) -> str:
     return values_and_progress(result.front[0], result.history)
 
 
-def _numbers(result: Result) -> dict[str, object]:
+def _figures(result: Result) -> dict[str, object]:
     best = result.front[0] if result.front else None
     step = None if best is None else result.history.step_of_values(best)
     return {
         "finished": result.finished,
         "trials": len(result.trials),
-        "counts": {str(state): count for state, count in count_states(result.history, driven=False).items()},
+        "counts": {str(state): count for state, count in count_states(result.history, has_driver=False).items()},
         "best": None
         if best is None
         else {"value": best.value, "config": dict(best.config), "finished": best.finished, "step": step},

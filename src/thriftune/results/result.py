@@ -100,4 +100,4 @@ class Result(StudyViews):
 
     def __repr__(self) -> str:
         front = f"; {len(self.front)} on the front" if len(self.spec.objectives) > 1 else ""
-        return f"<Result of {self.name}: {counts_line(self.history, driven=True)}{front}>"
+        return f"<Result of {self.name}: {counts_line(self.history, has_driver=True)}{front}>"

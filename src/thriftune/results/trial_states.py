@@ -10,12 +10,12 @@ from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
 
 
-def state_of(trial: TrialRecord, driven: bool) -> State:
+def state_of(trial: TrialRecord, has_driver: bool) -> State:
     """Return a trial's state; a RUNNING trial of a study without a driver is WAITING.
 
     The log of a study whose driver was killed still has its trials as running, until the next driver starts.
     """
-    if trial.state is State.RUNNING and not driven and trial.machine != ev.OUTSIDE:
+    if trial.state is State.RUNNING and not has_driver and trial.machine != ev.OUTSIDE:
         return State.WAITING
     return trial.state
 
@@ -27,9 +27,9 @@ def state_word(state: State, finished: bool) -> str:
     return state.lower()
 
 
-def count_states(history: History, driven: bool) -> Counter[State]:
+def count_states(history: History, has_driver: bool) -> Counter[State]:
     """Count the trials in each state that has any, in the order of a trial's life, without known results."""
-    trials_by_state = Counter(state_of(history.trials[i], driven) for i in history.created_ids)
+    trials_by_state = Counter(state_of(history.trials[i], has_driver) for i in history.created_ids)
     return Counter({state: trials_by_state[state] for state in State if trials_by_state[state]})
 
 
@@ -42,7 +42,7 @@ def count_state_words(numbers: Mapping[State, int], finished: bool) -> dict[str,
     return dict(trials_by_word)
 
 
-def counts_line(history: History, driven: bool) -> str:
+def counts_line(history: History, has_driver: bool) -> str:
     """Return the number of trials in each state, such as "2 completed, 6 stopped early"."""
-    trials_by_word = count_state_words(count_states(history, driven), history.finish_reason is not None)
+    trials_by_word = count_state_words(count_states(history, has_driver), history.finish_reason is not None)
     return ", ".join(f"{count} {word}" for word, count in trials_by_word.items()) or "no trials yet"

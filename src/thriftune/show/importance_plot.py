@@ -1,4 +1,4 @@
-"""Which parameters matter, as bars."""
+"""Draw the importance of parameters as bars."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from thriftune.state.history import History
 
 
 def draw_importance(study: str, history: History, metric: str | None) -> Any:
-    """Return the figure: a bar for each parameter, the most important on top."""
-    found = importance(history, metric)
-    about = escaped(checked_metric(history, metric))
-    names = [escaped(name) for name in found][::-1]
-    values = [100.0 * share for share in found.values()][::-1]
-    with drawing(f"{study}: what matters for {about}", 6.4, max(2.0, 0.34 * len(names) + 1.2)) as figure:
+    """Return the figure: a bar for each parameter, the most important one on top."""
+    shares = importance(history, metric)
+    shown_metric = escaped(checked_metric(history, metric))
+    names = [escaped(name) for name in shares][::-1]
+    percents = [100.0 * share for share in shares.values()][::-1]
+    with drawing(f"{study}: what matters for {shown_metric}", 6.4, max(2.0, 0.34 * len(names) + 1.2)) as figure:
         axes = figure.subplots()
-        bars = axes.barh(names, values, color=ACCENT, height=0.62)
-        axes.bar_label(bars, [f"{value:.1f} %" for value in values], padding=4, fontsize=9)
-        axes.set(xlabel=f"share of the variance of {about}, %", xlim=(0, 1.15 * max(values)))
+        bars = axes.barh(names, percents, color=ACCENT, height=0.62)
+        axes.bar_label(bars, [f"{value:.1f} %" for value in percents], padding=4, fontsize=9)
+        axes.set(xlabel=f"share of the variance of {shown_metric}, %", xlim=(0, 1.15 * max(percents)))
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
     return figure

@@ -1,4 +1,4 @@
-"""How does a notebook show a figure? As a PNG, whatever matplotlib's backend is. Needs the extra `plot`."""
+"""A matplotlib figure that notebooks display without a backend. Needs the extra `plot`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 
 class NotebookFigure(Figure):
-    """A figure that belongs to no window and no global state, and that a notebook shows by itself."""
+    """A figure outside matplotlib's global state, which a notebook displays as a PNG."""
 
     def _repr_png_(self) -> bytes:
-        picture = BytesIO()
-        self.savefig(picture, format="png")
-        return picture.getvalue()
+        png = BytesIO()
+        self.savefig(png, format="png")
+        return png.getvalue()

@@ -1,4 +1,4 @@
-"""Which values go together? Parallel coordinates: a line for each trial, through all its parameters."""
+"""Draw parallel coordinates: a line for each trial, through the values of all its parameters."""
 
 from __future__ import annotations
 
@@ -8,36 +8,42 @@ import numpy as np
 
 from thriftune.common.text import escaped
 from thriftune.results.curves import wants_log
-from thriftune.show.figures import Shown
-from thriftune.show.parameter_axis import set_log, short
+from thriftune.show.parameter_axis import set_log_axis, short_label
 from thriftune.show.plot_style import ACCENT, INK, drawing
+from thriftune.show.plotted_trials import PlottedTrials
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.state.trial_record import State
 
-_MOST_LINES = 500
-"""More lines than this are a surface. Of more trials half are the best, the others evenly chosen."""
+_MAX_LINES = 500
+"""More lines than this merge into a surface. Of more trials, the best half of this number is drawn, and an even
+selection of the others."""
 
 _INACTIVE = -0.12
-"""Where a line passes an axis whose parameter the trial does not have."""
+"""Height at which a line crosses the axis of a parameter that is inactive in the trial; values are at 0 to 1."""
 
 _TICKS = 5
+_OUTLIERS = 0.05
+"""Share of the worst trials that all have the same colour, so that they do not use up most of the colour map."""
 
 
-def draw_parallel(shown: Shown) -> Any:
-    """Return the figure: dark lines are better ones, and the best is on top in the accent's colour."""
-    order = _drawn(shown)
-    count = len(shown.params)
-    title = f"{shown.name}: {escaped(shown.metric)} by configuration"
+def draw_parallel(plotted: PlottedTrials) -> Any:
+    """Return the figure, with a line for each trial.
+
+    Dark lines are better. The best is on top in the accent colour.
+    """
+    drawn = _drawn_trials(plotted)
+    count = len(plotted.params)
+    title = f"{plotted.study}: {escaped(plotted.metric)} by configuration"
     with drawing(title, max(6.2, 1.5 * count + 2.2), 4.4) as figure:
         axes = figure.subplots()
-        _lines(figure, axes, shown, order)
-        for i, name in enumerate(shown.params):
-            _axis(axes, i, shown, name)
-        axes.plot([], [], color=ACCENT, linewidth=2.4, label=f"trial {shown.trials[order[0]].id}: the best")
+        _draw_lines(figure, axes, plotted, drawn)
+        for i, name in enumerate(plotted.params):
+            _draw_axis(axes, i, plotted, name)
+        axes.plot([], [], color=ACCENT, linewidth=2.4, label=f"trial {plotted.trials[drawn[0]].id}: the best")
         figure.legend(loc="outside lower center")
-        axes.set_xticks(range(count), [escaped(name) for name in shown.params])
-        inactive = any(name not in trial.config for trial in shown.trials for name in shown.params)
-        axes.set(xlim=(-0.25, count - 0.35), ylim=(_INACTIVE - 0.06 if inactive else -0.04, 1.04))
+        axes.set_xticks(range(count), [escaped(name) for name in plotted.params])
+        any_inactive = any(name not in trial.config for trial in plotted.trials for name in plotted.params)
+        axes.set(xlim=(-0.25, count - 0.35), ylim=(_INACTIVE - 0.06 if any_inactive else -0.04, 1.04))
         axes.set_yticks([])
         axes.grid(visible=False)
         for side in ("left", "bottom"):
@@ -47,51 +53,51 @@ def draw_parallel(shown: Shown) -> Any:
     return figure
 
 
-def _drawn(shown: Shown) -> list[int]:
+def _drawn_trials(plotted: PlottedTrials) -> list[int]:
     """Return the indices of the trials to draw, the best first."""
-    order = shown.better_first()
-    if len(order) <= _MOST_LINES:
+    order = plotted.best_first()
+    if len(order) <= _MAX_LINES:
         return order
-    half = _MOST_LINES // 2
+    half = _MAX_LINES // 2
     rest = order[half:]
     return [*order[:half], *rest[:: -(-len(rest) // half)]]
 
 
-def _lines(figure: Any, axes: Any, shown: Shown, order: list[int]) -> None:
+def _draw_lines(figure: Any, axes: Any, plotted: PlottedTrials, drawn: list[int]) -> None:
     """Draw a line for each trial, the best last, and the colour bar."""
     from matplotlib.cm import ScalarMappable  # late: needs the extra
     from matplotlib.colors import LogNorm, Normalize
 
-    values = np.array([shown.values[i] for i in order])
-    # A few bad trials must not take most of the colours.
-    low = float(np.quantile(values, 0.05) if shown.maximize else values.min())
-    high = float(values.max() if shown.maximize else np.quantile(values, 0.95))
-    kind: Any = LogNorm if wants_log([low, high]) else Normalize
-    colours: Any = ScalarMappable(kind(low, high, clip=True), shown.colours)
-    count = len(shown.params)
-    for rank, i in reversed(list(enumerate(order))):
-        config = shown.trials[i].config
-        ys = [_height(shown, name, config) for name in shown.params]
-        cut = shown.trials[i].state in (State.STOPPED, State.PAUSED)
-        style: dict[str, Any] = {"color": colours.to_rgba(shown.values[i]), "alpha": 0.35 if cut else 0.75}
+    values = np.array([plotted.values[i] for i in drawn])
+    low = float(np.quantile(values, _OUTLIERS) if plotted.maximize else values.min())
+    high = float(values.max() if plotted.maximize else np.quantile(values, 1.0 - _OUTLIERS))
+    norm: Any = LogNorm if wants_log([low, high]) else Normalize
+    colors: Any = ScalarMappable(norm(low, high, clip=True), plotted.color_map)
+    count = len(plotted.params)
+    for rank, i in reversed(list(enumerate(drawn))):
+        config = plotted.trials[i].config
+        heights = [_height(plotted, name, config) for name in plotted.params]
+        stopped_early = plotted.trials[i].state in (State.STOPPED, State.PAUSED)
+        color = colors.to_rgba(plotted.values[i])
+        style: dict[str, Any] = {"color": color, "alpha": 0.35 if stopped_early else 0.75}
         if rank == 0:
             style = {"color": ACCENT, "linewidth": 2.4}
-        if count == 1:  # a line of a single point would not be seen
+        if count == 1:  # a line with a single point is only visible with a marker
             style |= {"marker": "o", "markersize": 4}
-        axes.plot(range(count), ys, **{"linewidth": 1.0, **style})
-    label, end = f"{escaped(shown.metric)} ({shown.dark})", "min" if shown.maximize else "max"
-    bar = figure.colorbar(colours, ax=axes, label=label, pad=0.01, extend=end)
-    if kind is LogNorm:
-        set_log(bar.ax, "y")
+        axes.plot(range(count), heights, **{"linewidth": 1.0, **style})
+    label, clipped_end = f"{escaped(plotted.metric)} ({plotted.color_note})", "min" if plotted.maximize else "max"
+    bar = figure.colorbar(colors, ax=axes, label=label, pad=0.01, extend=clipped_end)
+    if norm is LogNorm:
+        set_log_axis(bar.ax, "y")
 
 
-def _height(shown: Shown, name: str, config: Any) -> float:
-    return shown.history.space.axes[name].unit(config[name]) if name in config else _INACTIVE
+def _height(plotted: PlottedTrials, name: str, config: Any) -> float:
+    return plotted.history.space.axes[name].unit(config[name]) if name in config else _INACTIVE
 
 
-def _axis(axes: Any, x: int, shown: Shown, name: str) -> None:
-    """Draw the line of one parameter, and the labels of its values."""
-    axis, parameter = shown.history.space.axes[name], shown.history.space[name]
+def _draw_axis(axes: Any, x: int, plotted: PlottedTrials, name: str) -> None:
+    """Draw the vertical line of one parameter, and the labels of its values."""
+    axis, parameter = plotted.history.space.axes[name], plotted.history.space[name]
     axes.plot([x, x], [0.0, 1.0], color=INK, linewidth=1.0, zorder=1.5)
     if isinstance(parameter, Choice):
         labelled = list(parameter.choices)
@@ -100,8 +106,8 @@ def _axis(axes: Any, x: int, shown: Shown, name: str) -> None:
         labelled = list(dict.fromkeys(axis.value(i / (_TICKS - 1)) for i in range(_TICKS)))
     box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6}
     for value in labelled:
-        text = f"{value:.3g}" if isinstance(value, float) else short(value)
+        text = f"{value:.3g}" if isinstance(value, float) else short_label(value)
         axes.text(x + 0.04, axis.unit(value), text, fontsize=8, va="center", color=INK, zorder=10, bbox=box)
-    if any(name not in trial.config for trial in shown.trials):
+    if any(name not in trial.config for trial in plotted.trials):
         style: Any = {"fontsize": 8, "va": "center", "color": INK, "style": "italic", "zorder": 10}
         axes.text(x + 0.04, _INACTIVE, "inactive", bbox=box, **style)

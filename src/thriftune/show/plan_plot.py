@@ -1,4 +1,4 @@
-"""What does a plan look like? Among what else could be had for the time and the money, and machine by machine."""
+"""Draw a plan: its cost and duration beside those of other plans, and its machines over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thriftune.planning import Plan
 from thriftune.results.curves import wants_log
 from thriftune.show.plot_style import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 
-_MARKS = {
+_MARKERS = {
     "exact": ("D", SERIES[1]),
     "greedy": ("s", SERIES[2]),
     "static": ("^", SERIES[3]),
@@ -20,17 +20,18 @@ _MARKS = {
 }
 _TIMES = "\u00d7"
 _THIS = "this plan"
-_BEYOND = (
-    2.0  # times the longest and the dearest plan that is marked, or the limit: no further does the picture go
-)
-_CHARACTER = 0.017
-"""Of the plan's time: as wide as a character is. What has no room on its stage is not written there."""
+_AXIS_LIMIT = 2.0
+"""The axes end at this multiple of the longest and of the dearest marked plan, or of the limit."""
+
+_CHARACTER_WIDTH = 0.017
+"""Width of a character, as a share of the plan's duration. A text that is wider than its stage is not drawn."""
 
 
 def plot_plan(name: str, plan: Plan, others: Mapping[str, Plan | None], curve: Sequence[Plan], path: Path) -> None:
-    """Left: the frontier with this plan and the `others`, by planner. Right: the machines held over time.
+    """Draw the frontier of time and cost, and the plan's machines over time.
 
-    `curve`: optimal plans, from the quickest to the cheapest.
+    The frontier shows this plan and the others. `others` are plans by planner name; None stands for a
+    planner without a plan. `curve` has optimal plans, from the shortest to the cheapest.
     """
     title = f"{name}: {format_dollars(plan.cost)} in {format_seconds(plan.duration)}"
     with picture(path, title, 2) as (left, right):
@@ -40,19 +41,19 @@ def plot_plan(name: str, plan: Plan, others: Mapping[str, Plan | None], curve: S
 
 def _draw_frontier(axes: Any, plan: Plan, others: Mapping[str, Plan | None], curve: Sequence[Plan]) -> None:
     marked = {**{name: one for name, one in others.items() if one is not None}, _THIS: plan}
-    # The curve is of a few deadlines only: an optimal plan for this one is as good a point of it.
+    # The curve has plans for a few deadlines only, so every other optimal plan adds a point to it.
     optimal = [*curve, *(one for one in marked.values() if one.planner == "exact" and not one.gap)]
     optimal.sort(key=lambda one: one.duration)
-    longest = _BEYOND * max(plan.deadline or 0.0, *(one.duration for one in marked.values()))
-    dearest = _BEYOND * max(plan.budget or 0.0, *(one.cost for one in marked.values()))
+    longest = _AXIS_LIMIT * max(plan.deadline or 0.0, *(one.duration for one in marked.values()))
+    dearest = _AXIS_LIMIT * max(plan.budget or 0.0, *(one.cost for one in marked.values()))
     shown = [one for one in optimal if one.duration <= longest]
     unit, seconds = time_unit(max(one.duration for one in (*shown, *marked.values())))
     times, costs = [one.duration / seconds for one in shown], [one.cost for one in shown]
     axes.plot(times, costs, ".-", color=MUTED, linewidth=1.5, markersize=5, label="optimal, for some deadlines")
     for name, one in marked.items():
-        mark, color, size = ("o", ACCENT, 9) if name == _THIS else (*_MARKS[name], 7)
+        marker, color, size = ("o", ACCENT, 9) if name == _THIS else (*_MARKERS[name], 7)
         label = name.replace("_", " ")
-        axes.plot(one.duration / seconds, one.cost, mark, color=color, markersize=size, label=label, zorder=3)
+        axes.plot(one.duration / seconds, one.cost, marker, color=color, markersize=size, label=label, zorder=3)
     limit: Any = {"color": INK, "linestyle": "--", "linewidth": 1.2}
     if plan.deadline is not None:
         axes.axvline(plan.deadline / seconds, label="deadline", **limit)
@@ -61,7 +62,7 @@ def _draw_frontier(axes: Any, plan: Plan, others: Mapping[str, Plan | None], cur
     axes.set(xlabel=f"time, {unit}", ylabel="expected cost", title="Cost")
     log = wants_log([one.cost for one in marked.values()])
     dollar_axis(axes, log=log)
-    # The quickest plans may be so dear that all others would lie on the axis.
+    # The shortest plans may cost so much that all others would be drawn on the axis.
     axes.set_ylim(None if log else 0.0, min(dearest, 1.08 * max(axes.dataLim.y1, plan.budget or 0.0)))
     legend(axes, columns=4)
 
@@ -69,10 +70,10 @@ def _draw_frontier(axes: Any, plan: Plan, others: Mapping[str, Plan | None], cur
 def _draw_machines(axes: Any, plan: Plan) -> None:
     unit, seconds = time_unit(plan.duration)
     kinds: list[str] = []
-    for kind, run in groupby(plan.stages, key=lambda stage: stage.offer):
-        label = None if kind in kinds else kind  # once in the legend
+    for kind, group in groupby(plan.stages, key=lambda stage: stage.offer):
+        label = None if kind in kinds else kind  # each kind has one entry in the legend
         kinds += [kind] if label else []
-        stages = list(run)
+        stages = list(group)
         edges = [stage.starts / seconds for stage in stages]
         edges.append((stages[-1].starts + stages[-1].seconds) / seconds)
         machines = [stage.machines for stage in stages]
@@ -83,11 +84,13 @@ def _draw_machines(axes: Any, plan: Plan) -> None:
     most = max(stage.machines for stage in plan.stages)
     for number, stage in enumerate(plan.stages, 1):
         shape = f"{stage.trials}{_TIMES}{stage.workers}"
-        lines = [text for text in (str(number), shape) if len(text) * _CHARACTER * plan.duration <= stage.seconds]
-        at = ((stage.starts + stage.seconds / 2) / seconds, stage.machines)
+        lines = [
+            text for text in (str(number), shape) if len(text) * _CHARACTER_WIDTH * plan.duration <= stage.seconds
+        ]
+        position = ((stage.starts + stage.seconds / 2) / seconds, stage.machines)
         style: Any = {"ha": "center", "va": "bottom", "color": INK, "fontsize": 8, "linespacing": 1.1}
-        axes.annotate("\n".join(lines), at, (0, 3), textcoords="offset points", **style)
-    axes.set(ylabel="machines held", ylim=(0, 1.2 * most), title="Machines")
+        axes.annotate("\n".join(lines), position, (0, 3), textcoords="offset points", **style)
+    axes.set(ylabel="machines rented", ylim=(0, 1.2 * most), title="Machines")
     axes.set_xlabel(f"time, {unit} (on top: the stage, its trials{_TIMES}workers)")
     axes.yaxis.get_major_locator().set_params(integer=True)
     legend(axes)

@@ -1,6 +1,6 @@
-"""What have all pictures in common? Their kinds, their colours, and how one comes into a file.
+"""The colours and the style that all figures share, and the functions that create figures and write them to files.
 
-Matplotlib is needed here only, and comes with the extra `plot`.
+Drawing needs matplotlib, which comes with the extra `plot`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 
 from thriftune.errors import MissingExtra, SettingError
 
-KINDS = (".png", ".svg", ".pdf")
+SUFFIXES = (".png", ".svg", ".pdf")
+"""Endings of the files that a figure can be written to."""
 
 ACCENT, MUTED, WARNING, INK = "#d1495b", "#8d99ae", "#c9a227", "#2b2d42"
 SERIES = ("#d1495b", "#2e6f95", "#c9a227", "#52796f", "#7d5ba6", "#8d99ae", "#bc6c25", "#2b2d42")
-"""Of lines that are equals."""
+"""Colours of series of equal importance."""
 
 _STYLE: Any = {
     "font.size": 10,
@@ -38,17 +39,20 @@ _STYLE: Any = {
 }
 
 
-def check(path: Path) -> None:
-    """Whether a picture can be written there, as far as that can be told before it is drawn."""
-    if path.suffix.lower() not in KINDS:
-        raise SettingError(f"plot: {str(path)!r} must end in {', '.join(KINDS)}")
+def check_plot_path(path: Path) -> None:
+    """Check that a figure can be written to this file, before any slow work starts.
+
+    Raises SettingError for a wrong suffix or a missing folder, and MissingExtra without matplotlib.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise SettingError(f"plot: {str(path)!r} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     check_matplotlib()
     if not path.absolute().parent.is_dir():
         raise SettingError(f"plot: there is no folder {path.parent}; make it first")
 
 
 def check_matplotlib() -> None:
-    """Raise MissingExtra where there is no matplotlib."""
+    """Raise MissingExtra if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -64,11 +68,12 @@ def picture(
     height: float = 4.2,
     stacked: Sequence[float] = (),
 ) -> Iterator[list[Any]]:
-    """Gives the axes of so many panels, side by side, to draw on; writes the picture if nothing fails there.
+    """Yield the axes of a new figure, and write it to `path` when the block ends without an error.
 
-    `stacked`: instead, one above the other with one x axis, of these heights relative to each other.
+    The figure has `panels` panels side by side. `width` and `height` of a panel are in inches. `stacked` gives
+    panels one above the other instead, with a common x axis and these relative heights.
     """
-    check(path)
+    check_plot_path(path)
     with drawing(title, width * panels, height) as figure:
         if stacked:
             yield list(figure.subplots(len(stacked), 1, sharex=True, height_ratios=stacked, squeeze=False)[:, 0])
@@ -79,7 +84,10 @@ def picture(
 
 @contextmanager
 def drawing(title: str, width: float, height: float) -> Iterator[Any]:
-    """Give an empty figure in the style of all pictures to draw on; it gets its title at the end."""
+    """Yield an empty figure in the common style.
+
+    The title is added when the block ends. Sizes are in inches.
+    """
     check_matplotlib()
     import matplotlib as mpl
 
@@ -92,8 +100,8 @@ def drawing(title: str, width: float, height: float) -> Iterator[Any]:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write the figure; its kind is the ending of the file."""
-    check(path)
+    """Write the figure to a file, in the format of the file's suffix."""
+    check_plot_path(path)
     import matplotlib as mpl
 
     with mpl.rc_context(_STYLE):
@@ -101,12 +109,12 @@ def save(figure: Any, path: Path) -> None:
 
 
 def legend(axes: Any, columns: int = 3) -> None:
-    """Beside the title, above the axes: inside them it would lie over some of the data."""
+    """Draw the legend above the axes, beside the title, so that it hides no data."""
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3, ncols=columns)
 
 
 def dollar_axis(axes: Any, *, log: bool) -> None:
-    """The y axis."""
+    """Show the values of the y axis as dollars, on a logarithmic scale if `log`."""
     if log:
         from matplotlib.ticker import LogLocator  # late: needs the extra
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from thriftune.errors import ThriftuneError
 from thriftune.results.system_decisions import TrialStory
-from thriftune.show.plot_style import ACCENT, INK, check, picture
+from thriftune.show.plot_style import ACCENT, INK, check_plot_path, picture
 from thriftune.state.history import History
 from thriftune.system.heat_map import PACE, HeatMap, Row, heat_map, merged
 from thriftune.system.probing import in_words
@@ -24,7 +24,7 @@ def plot_profile(name: str, history: History, story: TrialStory, path: Path) -> 
 
     A vertical line stands where a knob was turned.
     """
-    check(path)
+    check_plot_path(path)
     if not story.windows:
         raise ThriftuneError(f"there is nothing to plot: of trial {story.trial} of {name!r} nothing was measured")
     found = merged(heat_map(history, story.trial, [each.from_window for each in story.decisions]), _MOST_COLUMNS)

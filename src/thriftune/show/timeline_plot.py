@@ -1,4 +1,4 @@
-"""What does a study look like on its machines? Each of them in a row, over time, in the colours of its trials."""
+"""Draw which trial used which machine when: a row for each machine, a colour for each trial."""
 
 from __future__ import annotations
 
@@ -12,26 +12,39 @@ from typing import Any, NamedTuple
 from thriftune.common.formatting import format_dollars, plural, time_unit
 from thriftune.errors import ThriftuneError
 from thriftune.results.ledger import AttemptWork, Ledger, LedgerRow
-from thriftune.show.plot_style import INK, MUTED, SERIES, check, legend, picture
+from thriftune.show.plot_style import INK, MUTED, SERIES, check_plot_path, legend, picture
 
 _MACHINE = "machine"
-_WAITS = "#d9dde4"
-_COLORS = [color for color in SERIES if color != MUTED]  # which is too much like it
-_FILLED, _GAPS = 0.82, 200  # of a lane's height; of more lanes than so many, all of it
-_HEADING = 0.9  # the room above an offer's lanes, in lanes; of many lanes, a share of them
+_WAITING_COLOR = "#d9dde4"
+_TRIAL_COLORS = [color for color in SERIES if color != MUTED]  # MUTED looks too much like _WAITING_COLOR
+
+_LANE_FILL = 0.82
+"""Share of a lane's height that its bars fill; the rest is a gap."""
+
+_MAX_LANES_WITH_GAPS = 200
+"""With more lanes than this, bars fill their whole lane."""
+
+_HEADING = 0.9
+"""Height of an offer's heading, in lanes."""
+
 _HEADING_SHARE = 0.03
-_WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT = 10.0, 2.6, 12.0  # inches
-_POINTS = 72  # an inch
-_NAMED_LANES = 24
-"""No more than so many have their machine's name beside them."""
-_OUTLINED = 600
-"""More bars than so many have no outlines: there would be nothing else to see."""
-_MOST_SHAPES = 20_000
-"""More than so many are pixels also in a file of shapes, which nobody could open else."""
+"""Least height of a heading as a share of all lanes, so that it has room for its text where lanes are thin."""
+
+_WIDTH, _MIN_HEIGHT, _MAX_HEIGHT = 10.0, 2.6, 12.0  # of the figure, in inches
+_POINTS_PER_INCH = 72
+
+_MAX_NAMED_LANES = 24
+"""With more lanes than this, machine names would overlap and are left out."""
+
+_MAX_OUTLINED_BARS = 600
+"""With more bars than this, bars have no outlines: the outlines would hide the bars."""
+
+_MAX_VECTOR_BARS = 20_000
+"""More bars than this are drawn as pixels also in SVG and PDF files, which would be too large to open."""
 
 
 class Bar(NamedTuple):
-    """A rectangle: from when to when, and where in the lanes, from the topmost down."""
+    """A rectangle: its time in seconds, and its vertical position in lanes from the top."""
 
     since: float
     until: float
@@ -39,70 +52,83 @@ class Bar(NamedTuple):
     bottom: float
 
 
-Group = tuple[str, list[list[LedgerRow]]]
-"""An offer, and the lanes of its machines."""
+OfferLanes = tuple[str, list[list[LedgerRow]]]
+"""An offer, and its machines by lane; the machines in a lane follow one after the other."""
 
 
 @dataclass
-class Layout:
-    """Where everything is, in lanes from the topmost down."""
+class TimelineLayout:
+    """The positions of everything in the figure.
+
+    Times are in seconds, heights in lanes from the top.
+    """
 
     lanes: int
-    bottom: float = 0.0
-    headings: list[tuple[float, str, list[list[LedgerRow]]]] = field(default_factory=list)
-    names: dict[float, str] = field(default_factory=dict)  # by the middle of the lane
-    lives: list[Bar] = field(default_factory=list)
-    bars: list[tuple[int, Bar]] = field(default_factory=list)  # with whose trial's it is
-    crosses: list[tuple[float, float]] = field(default_factory=list)  # when, and in which lane
+    bottom: float = 0.0  # the height of all that was added
+    headings: list[tuple[float, str, list[list[LedgerRow]]]] = field(
+        default_factory=list
+    )  # height, offer, its lanes
+    names: dict[float, str] = field(default_factory=dict)  # of machines, by the middle of the lane
+    machines: list[Bar] = field(default_factory=list)
+    trials: list[tuple[int, Bar]] = field(default_factory=list)  # a trial's id and one of its attempts
+    preemptions: list[tuple[float, float]] = field(default_factory=list)  # when, and the middle of the lane
 
 
 def plot_timeline(name: str, ledger: Ledger, path: Path) -> None:
-    """Machines as rows, by offer and time; trials as colours; a cross where a provider took a machine away.
+    """Write a figure with the machines of a study over time, by offer, to `path`.
 
-    A row is used again when its machine is gone, so that there are no more than there ever were machines at once.
+    A cross marks a preemption. A machine uses the lane of one that has ended, so the figure has only as many lanes
+    as there were machines at the same time. Raises ThriftuneError if the study has used no machine.
     """
-    check(path)
+    check_plot_path(path)
     if not ledger.rows:
-        raise ThriftuneError(f"there is nothing to plot: {name!r} has had no machine yet")
-    groups = [(offer, lanes(rows)) for offer, rows in _by_offer(ledger.rows)]
-    taken = sum(row.taken_away for row in ledger.rows)
-    lost = f", {taken} taken away" if taken else ""
-    lives, rented = ("drive", " if rented") if ledger.is_own_machine else (_MACHINE, "")
-    title = f"{name}: {plural(len(ledger.rows), lives)}{lost}, {format_dollars(ledger.dollars)}{rented}"
-    with picture(path, title, width=_WIDTH, height=_height(groups)) as (axes,):
-        _draw(axes, laid_out(groups), lives)
+        raise ThriftuneError(f"there is nothing to plot: {name!r} has used no machine yet")
+    groups = [(offer, assign_lanes(rows)) for offer, rows in _by_offer(ledger.rows)]
+    preempted = sum(row.taken_away for row in ledger.rows)
+    preempted_note = f", {preempted} preempted" if preempted else ""
+    unit, rented_note = ("run", " if rented") if ledger.is_own_machine else (_MACHINE, "")
+    machines = plural(len(ledger.rows), unit)
+    title = f"{name}: {machines}{preempted_note}, {format_dollars(ledger.dollars)}{rented_note}"
+    with picture(path, title, width=_WIDTH, height=_figure_height(groups)) as (axes,):
+        _draw(axes, layout_of(groups), unit)
 
 
-def lanes(rows: Iterable[LedgerRow]) -> list[list[LedgerRow]]:
-    """Machines that were there at the same time in different lanes, the topmost that is free."""
-    found: list[list[LedgerRow]] = []
-    held: list[tuple[float, int]] = []  # a heap: until when, which lane
-    free: list[int] = []  # a heap
+def assign_lanes(rows: Iterable[LedgerRow]) -> list[list[LedgerRow]]:
+    """Return the machines by lane.
+
+    Each machine gets the topmost lane that is free when it starts.
+    """
+    lanes: list[list[LedgerRow]] = []
+    busy: list[tuple[float, int]] = []  # a heap of (end of the machine, its lane)
+    free: list[int] = []  # a heap of lanes
     for row in sorted(rows, key=lambda row: row.since):
-        while held and held[0][0] <= row.since:
-            heappush(free, heappop(held)[1])
+        while busy and busy[0][0] <= row.since:
+            heappush(free, heappop(busy)[1])
         if not free:
-            free.append(len(found))
-            found.append([])
+            free.append(len(lanes))
+            lanes.append([])
         lane = heappop(free)
-        found[lane].append(row)
-        heappush(held, (row.end, lane))
-    return found
+        lanes[lane].append(row)
+        heappush(busy, (row.end, lane))
+    return lanes
 
 
-def stacked(work: Iterable[AttemptWork]) -> tuple[list[int], int]:
-    """Attempts that were on a machine at the same time, one above the other: at which slot each begins, and how
-    many slots that takes."""
-    starts: list[int] = []
-    taken_until: list[float] = []  # by slot
-    for each in work:
+def stack_attempts(work: Iterable[AttemptWork]) -> tuple[list[int], int]:
+    """Return the first slot of each attempt on a machine.
+
+    Also return the number of slots that all attempts need. Attempts that overlap in time get different
+    slots. An attempt with several workers gets as many slots.
+    """
+    first_slots: list[int] = []
+    busy_until: list[float] = []  # by slot
+    for attempt in work:
         first = 0
-        while any(until > each.since for until in taken_until[first : first + each.workers]):
+        while any(until > attempt.since for until in busy_until[first : first + attempt.workers]):
             first += 1
-        taken_until += [-inf] * (first + each.workers - len(taken_until))
-        taken_until[first : first + each.workers] = [each.until] * each.workers
-        starts.append(first)
-    return starts, len(taken_until)
+        busy_until += [-inf] * (first + attempt.workers - len(busy_until))
+        busy_until[first : first + attempt.workers] = [attempt.until] * attempt.workers
+        first_slots.append(first)
+    return first_slots, len(busy_until)
 
 
 def _by_offer(rows: Sequence[LedgerRow]) -> list[tuple[str, list[LedgerRow]]]:
@@ -110,27 +136,31 @@ def _by_offer(rows: Sequence[LedgerRow]) -> list[tuple[str, list[LedgerRow]]]:
     return [(offer, [row for row in rows if row.offer == offer]) for offer in offers]
 
 
-def _height(groups: Sequence[Group]) -> float:
-    """In inches: a machine that trials share is thicker."""
-    each = [max(0.2, 0.08 * max(row.slots for row in lane)) for _, found in groups for lane in found]
-    return min(_MOST_HEIGHT, max(_LEAST_HEIGHT, 1.5 + 0.25 * len(groups) + sum(min(one, 0.6) for one in each)))
+def _figure_height(groups: Sequence[OfferLanes]) -> float:
+    """Return the height of the figure in inches.
+
+    Lanes whose machines have several slots are higher.
+    """
+    heights = [max(0.2, 0.08 * max(row.slots for row in lane)) for _, lanes in groups for lane in lanes]
+    total = 1.5 + 0.25 * len(groups) + sum(min(height, 0.6) for height in heights)
+    return min(_MAX_HEIGHT, max(_MIN_HEIGHT, total))
 
 
-def laid_out(groups: Sequence[Group]) -> Layout:
-    """Each group below a line for its heading."""
-    count = sum(len(found) for _, found in groups)
+def layout_of(groups: Sequence[OfferLanes]) -> TimelineLayout:
+    """Return the layout: each offer's lanes below its heading."""
+    count = sum(len(lanes) for _, lanes in groups)
     heading = max(_HEADING, _HEADING_SHARE * count)
-    filled = _FILLED if count <= _GAPS else 1.0
-    layout = Layout(count)
-    for offer, found in groups:
-        layout.headings.append((layout.bottom + 0.9 * heading, offer, found))
+    fill = _LANE_FILL if count <= _MAX_LANES_WITH_GAPS else 1.0
+    layout = TimelineLayout(count)
+    for offer, lanes in groups:
+        layout.headings.append((layout.bottom + 0.9 * heading, offer, lanes))
         layout.bottom += heading
-        for lane in found:
-            top, middle = layout.bottom, layout.bottom + filled / 2
+        for lane in lanes:
+            top, middle = layout.bottom, layout.bottom + fill / 2
             for row in lane:
-                layout.lives.append(Bar(row.since, row.end, top, top + filled))
-                layout.bars += _bars(row, top, filled)
-                layout.crosses += [(row.end, middle)] if row.taken_away else []
+                layout.machines.append(Bar(row.since, row.end, top, top + fill))
+                layout.trials += _trial_bars(row, top, fill)
+                layout.preemptions += [(row.end, middle)] if row.taken_away else []
             others = len({row.machine for row in lane}) - 1
             more = f" and {others} more" if others else ""
             layout.names[middle] = f"{lane[0].machine}{more}"
@@ -138,52 +168,62 @@ def laid_out(groups: Sequence[Group]) -> Layout:
     return layout
 
 
-def _draw(axes: Any, layout: Layout, what: str) -> None:
-    began, ended = min(bar.since for bar in layout.lives), max(bar.until for bar in layout.lives)
+def _draw(axes: Any, layout: TimelineLayout, machine_word: str) -> None:
+    began, ended = min(bar.since for bar in layout.machines), max(bar.until for bar in layout.machines)
     unit, seconds = time_unit(ended - began)
-    for at, offer, found in layout.headings:
-        lives = sum(map(len, found))
-        at_once = f", {len(found)} at once at most" if lives > len(found) and what == _MACHINE else ""
-        text = f"{offer}: {plural(lives, what)}{at_once}"
-        axes.text(0.0, at, text, color=INK, fontsize=9, va="bottom", ha="left")
-    trials = sorted({trial for trial, _ in layout.bars})
-    few = len(trials) <= len(_COLORS)
-    place = {trial: number % len(_COLORS) for number, trial in enumerate(trials)}
-    of_color: list[list[Bar]] = [[] for _ in _COLORS]
-    for trial, bar in layout.bars:
-        of_color[place[trial]].append(bar)
-    labels = [f"trial {trial}" if few else None for trial in trials]
-    shown = [(layout.lives, _WAITS, "waits"), *zip(of_color, _COLORS, labels, strict=False)]
-    outlined = len(layout.lives) + len(layout.bars) <= _OUTLINED
-    for bars, color, label in shown:
-        _add(axes, [_scaled(bar, began, seconds) for bar in bars], color, label, outlined=outlined)
-    if layout.crosses:
-        across, down = zip(*(((at - began) / seconds, lane) for at, lane in layout.crosses), strict=True)
-        size = max(3.0, min(6.0, 0.7 * _POINTS * axes.figure.get_figheight() / layout.lanes))
-        axes.plot(across, down, "x", color=INK, markersize=size, label="taken away", zorder=4, clip_on=False)
+    for height, offer, lanes in layout.headings:
+        machines = sum(map(len, lanes))
+        shares_lanes = machines > len(lanes) and machine_word == _MACHINE
+        at_once = f", at most {len(lanes)} at once" if shares_lanes else ""
+        text = f"{offer}: {plural(machines, machine_word)}{at_once}"
+        axes.text(0.0, height, text, color=INK, fontsize=9, va="bottom", ha="left")
+    trials = sorted({trial for trial, _ in layout.trials})
+    has_own_colors = len(trials) <= len(_TRIAL_COLORS)
+    color_index = {trial: number % len(_TRIAL_COLORS) for number, trial in enumerate(trials)}
+    bars_by_color: list[list[Bar]] = [[] for _ in _TRIAL_COLORS]
+    for trial, bar in layout.trials:
+        bars_by_color[color_index[trial]].append(bar)
+    labels = [f"trial {trial}" if has_own_colors else None for trial in trials]
+    series = [
+        (layout.machines, _WAITING_COLOR, "waits"),
+        *zip(bars_by_color, _TRIAL_COLORS, labels, strict=False),
+    ]
+    outlined = len(layout.machines) + len(layout.trials) <= _MAX_OUTLINED_BARS
+    for bars, color, label in series:
+        _draw_bars(axes, [_in_unit(bar, began, seconds) for bar in bars], color, label, outlined=outlined)
+    if layout.preemptions:
+        xs, ys = zip(*(((at - began) / seconds, lane) for at, lane in layout.preemptions), strict=True)
+        size = max(3.0, min(6.0, 0.7 * _POINTS_PER_INCH * axes.figure.get_figheight() / layout.lanes))
+        axes.plot(xs, ys, "x", color=INK, markersize=size, label="preempted", zorder=4, clip_on=False)
     axes.set(ylim=(layout.bottom + 0.3, 0.0), xlim=(0.0, (ended - began) / seconds or 1.0))
-    axes.set_xlabel(f"time, {unit}" if few else f"time, {unit} (a colour is a trial; there are {len(trials)})")
+    color_note = "" if has_own_colors else f" ({len(trials)} trials; colours repeat)"
+    axes.set_xlabel(f"time, {unit}{color_note}")
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    named = layout.names if layout.lanes <= _NAMED_LANES else {}
+    named = layout.names if layout.lanes <= _MAX_NAMED_LANES else {}
     axes.set_yticks(list(named), list(named.values()), fontsize=8)
-    legend(axes, columns=len(trials) + 2 if few else 2)
+    legend(axes, columns=len(trials) + 2 if has_own_colors else 2)
 
 
-def _bars(row: LedgerRow, top: float, filled: float) -> Iterable[tuple[int, Bar]]:
-    starts, slots = stacked(row.work)
-    height = filled / max(slots, row.slots, 1)
-    for work, first in zip(row.work, starts, strict=True):
-        place = top + first * height
-        yield work.trial, Bar(work.since, work.until, place, place + work.workers * height)
+def _trial_bars(row: LedgerRow, top: float, fill: float) -> Iterable[tuple[int, Bar]]:
+    """Yield a bar for each attempt on a machine.
+
+    A bar is as high as the attempt's share of the machine's slots.
+    """
+    first_slots, slots = stack_attempts(row.work)
+    height = fill / max(slots, row.slots, 1)
+    for attempt, first in zip(row.work, first_slots, strict=True):
+        bar_top = top + first * height
+        yield attempt.trial, Bar(attempt.since, attempt.until, bar_top, bar_top + attempt.workers * height)
 
 
-def _scaled(bar: Bar, began: float, seconds: float) -> Bar:
+def _in_unit(bar: Bar, began: float, seconds: float) -> Bar:
+    """Return the bar with its times counted from `began`, in a unit of this many seconds."""
     return bar._replace(since=(bar.since - began) / seconds, until=(bar.until - began) / seconds)
 
 
-def _add(axes: Any, bars: Sequence[Bar], color: str, label: str | None, *, outlined: bool) -> None:
+def _draw_bars(axes: Any, bars: Sequence[Bar], color: str, label: str | None, *, outlined: bool) -> None:
     from matplotlib.collections import PolyCollection  # late: needs the extra
 
     corners = [
@@ -191,5 +231,6 @@ def _add(axes: Any, bars: Sequence[Bar], color: str, label: str | None, *, outli
         for bar in bars
     ]
     edges: Any = {"edgecolors": "white", "linewidths": 0.6} if outlined else {"linewidths": 0}
-    many = len(bars) > _MOST_SHAPES
-    axes.add_collection(PolyCollection(corners, facecolors=color, label=label, rasterized=many, zorder=2, **edges))
+    as_pixels = len(bars) > _MAX_VECTOR_BARS
+    shapes = PolyCollection(corners, facecolors=color, label=label, rasterized=as_pixels, zorder=2, **edges)
+    axes.add_collection(shapes)
