@@ -133,7 +133,7 @@ def _rest(names: Sequence[str], tuned: dict[tuple[str, str], list[Outcome]]) -> 
         mine = tuned[name, "thriftune"]
         joules = ", ".join(f"{side} {fmean(o.joules for o in each):.0f}" for side, each in by_side.items())
         rows.append(Row(f"energy of tuning, {name}: an estimate by CPU time, in joules", joules))
-        rows.append(Row(f"windows that only looked, {name}", ", ".join(f"{o.looks} of {o.windows}" for o in mine)))
+        rows.append(Row(f"probed windows, {name}", ", ".join(f"{o.probes} of {o.windows}" for o in mine)))
     return rows
 
 

@@ -15,7 +15,7 @@ from statistics import median
 from benchmarks.common import Row, fresh, main, say, scratch
 from benchmarks.system.tiny import TRIALS, one
 from thriftune.system.counters import Counters
-from thriftune.system.energy import Energy
+from thriftune.system.energy import EnergyMeter
 from thriftune.system.gauge import LEAST_STEP_SECONDS
 
 ROUNDS, STEPS = 15, 1500
@@ -55,7 +55,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 
 def _reading_seconds() -> float:
-    counters, energy = Counters(), Energy()
+    counters, energy = Counters(), EnergyMeter()
     times = []
     for _ in range(500):
         began = time.perf_counter()

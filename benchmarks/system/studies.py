@@ -15,6 +15,7 @@ import fcntl
 import os
 import resource
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ import thriftune as tt
 from benchmarks.common import fresh
 from benchmarks.system.workloads import WORKLOADS, Workload
 from thriftune.common.threads import THREAD_VARIABLES, thread_limits
+from thriftune.state.events import PROBE
 from thriftune.system.energy import estimate
 
 SIDES = ("thriftune", "V1", "V2", "plain")
@@ -33,10 +35,15 @@ GIVEN_BACK = "given back"
 
 @dataclass(frozen=True)
 class Outcome:
-    """`seconds`: of the whole study; `training_seconds`: of the best trial, from its first report to its last.
-    `curve`: of each of its reports, seconds since the first, and accuracy. `joules`: an estimate by CPU time.
-    `looks`: windows in which a setting was only looked at. `turned`: trials in which something was turned; `late`:
-    those of them in which it could have been before, after their first window, with as many others there."""
+    """What a study took, and what it found.
+
+    - `seconds`: the time of the whole study.
+    - `training_seconds`: the best trial's time from its first report to its last.
+    - `curve`: for each of the best trial's reports, the seconds since the first one and the accuracy.
+    - `joules`: an estimate by CPU time.
+    - `probes`: the number of windows in which a setting was only probed.
+    - `decisions`: how many decisions rest on what.
+    """
 
     side: str
     seconds: float
@@ -47,10 +54,9 @@ class Outcome:
     joules: float
     steps: int
     windows: int
-    looks: int
-    turned: int
-    late: int
+    probes: int
     settings: tuple[str, ...]
+    decisions: Counter[str]
 
     def seconds_to(self, accuracy: float) -> float | None:
         """Of training, until the best trial was as good as this; None: it never was. The first step is taken to
@@ -74,7 +80,7 @@ TINY = Size(2, 1, 2, 2)
 
 
 def run(workload: str, side: str, seed: int, store: Path, size: Size = USUAL) -> Outcome:
-    return fresh(_study, workload, side, seed, str(store), size)
+    return fresh(study, workload, side, seed, str(store), size)
 
 
 def run_alone(
@@ -87,7 +93,10 @@ def run_alone(
     return fresh(_alone, workload, side, config, str(store), max_steps)
 
 
-def _study(workload: str, side: str, seed: int, store: str, size: Size) -> Outcome:
+def study(
+    workload: str, side: str, seed: int, store: str, size: Size, system: tt.System | str = "auto"
+) -> Outcome:
+    """Run a study in this process. `system` counts on the side "thriftune" only."""
     _surround(side)
     load = WORKLOADS[workload]
     space: dict[str, Any] = dict(load.space)
@@ -96,7 +105,16 @@ def _study(workload: str, side: str, seed: int, store: str, size: Size) -> Outco
     rule = tt.stopping.SuccessiveHalving(size.trials, min_steps=size.min_steps, eta=size.eta)
     steps = size.max_steps
     return _tuned(
-        load, side, space, store, searcher="random", trials=size.trials, max_steps=steps, stopping=rule, seed=seed
+        load,
+        side,
+        space,
+        store,
+        system,
+        searcher="random",
+        trials=size.trials,
+        max_steps=steps,
+        stopping=rule,
+        seed=seed,
     )
 
 
@@ -106,17 +124,19 @@ def _alone(workload: str, side: str, config: dict[str, Any], store: str, max_ste
     load = WORKLOADS[workload]
     once: dict[str, Any] = {"searcher": "grid", "trials": 1, "stopping": "none", "seed": 0}
     once["max_steps"] = max_steps or 2 * load.max_steps
-    return _tuned(load, side, space, store, **once)
+    return _tuned(load, side, space, store, "auto", **once)
 
 
-def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more: Any) -> Outcome:
+def _tuned(
+    load: Workload, side: str, space: dict[str, Any], store: str, system: tt.System | str, **more: Any
+) -> Outcome:
     train = ByHand(load, f"{store}.cores") if side == "V2" else load.train
-    started, cpu_before = time.perf_counter(), _cpu_seconds()
+    started, cpu_before = time.perf_counter(), cpu_seconds()
     result = tt.tune(
         train,
         space,
         maximize=RATIO if side == "V2" else load.metric,
-        system="auto" if side == "thriftune" else "off",
+        system=system if side == "thriftune" else "off",
         store=store,
         progress=False,
         **more,
@@ -125,7 +145,7 @@ def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more:
     history = result.history
     windows = [window.usage for trial in history.trials for window in trial.windows]
     best = result.best
-    looks = sum(_looks(trial) for trial in history.trials)
+    probes = sum(_probes(trial) for trial in history.trials)
     return Outcome(
         side,
         seconds,
@@ -133,28 +153,21 @@ def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more:
         tuple((report.at - best.reports[0].at, report.metrics[load.metric]) for report in best.reports),
         best.metrics[load.metric],
         dict(best.config),
-        estimate(_cpu_seconds() - cpu_before, seconds, len(os.sched_getaffinity(0))),
+        estimate(cpu_seconds() - cpu_before, seconds, len(os.sched_getaffinity(0))),
         sum(trial.step for trial in history.trials),
         len(windows),
-        looks,
-        sum(bool(trial.knob_changes) for trial in history.trials),
-        sum(_is_late(trial) for trial in history.trials if trial.knob_changes),
+        probes,
         tuple(str(dict(trial.knob_setting)) for trial in history.trials),
+        Counter(change.by for trial in history.trials for _, change in trial.knob_changes),
     )
 
 
-def _looks(trial: tt.TrialRecord) -> int:
+def _probes(trial: tt.TrialRecord) -> int:
     """Windows that followed a decision to look."""
     ends = [*(begin for begin, _ in trial.knob_changes[1:]), len(trial.windows)]
     return sum(
-        end - begin for (begin, turn), end in zip(trial.knob_changes, ends, strict=False) if "looks" in turn.why
+        end - begin for (begin, change), end in zip(trial.knob_changes, ends, strict=False) if change.by == PROBE
     )
-
-
-def _is_late(trial: tt.TrialRecord) -> bool:
-    first = trial.knob_changes[0][0]
-    beside = trial.windows[first].trials_on_machine if first < len(trial.windows) else 1
-    return any(window.trials_on_machine <= beside for window in trial.windows[1:first])
 
 
 class ByHand:
@@ -225,7 +238,7 @@ class WithRatio:
         self._report(metrics, **more, **{RATIO: ratio})
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Of this process and of all that it has started, which are over."""
     both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
