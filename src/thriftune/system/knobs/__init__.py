@@ -1,39 +1,18 @@
-"""What of its machine may a running trial change? Knobs, and the panel by which a worker turns them between steps.
+"""What of its machine may a running trial change? Knobs, and the panel that applies them between steps.
 
-Whatever is turned is put back before the next trial, which may be given the same process. Knobs are turned by the
-thread that trains: OpenMP keeps its number of threads for each calling thread.
+Every knob is restored before the worker process runs its next trial. The thread that trains applies the knobs,
+because OpenMP keeps its number of threads for each calling thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from thriftune.system.knobs.cores import Cores, Nice
-from thriftune.system.knobs.gpus import GpuPower
-from thriftune.system.knobs.knob import CannotTurn, Knob
-from thriftune.system.knobs.libraries import Precision, Threads
-from thriftune.system.knobs.memory import Memory, MemoryLimit
+from thriftune.system.knobs.memory import Memory
 from thriftune.system.knobs.panel import Panel
+from thriftune.system.knobs.protocol import CannotTurn, Knob
+from thriftune.system.knobs.threads import Threads
 
-__all__ = [
-    "BUILT_IN",
-    "CannotTurn",
-    "Cores",
-    "GpuPower",
-    "Knob",
-    "Memory",
-    "MemoryLimit",
-    "Nice",
-    "Panel",
-    "Precision",
-    "Threads",
-]
+__all__ = ["BUILT_IN", "CannotTurn", "Knob", "Memory", "Panel", "Threads"]
 
-BUILT_IN: Mapping[str, Callable[[], Knob]] = {
-    "threads": Threads,
-    "memory": Memory,
-    "cores": Cores,
-    "nice": Nice,
-    "precision": Precision,
-}
-"""Those that need no argument."""
+BUILT_IN: Mapping[str, Callable[[], Knob]] = {"threads": Threads, "memory": Memory}

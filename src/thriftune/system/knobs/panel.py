@@ -1,4 +1,4 @@
-"""Which knobs are turned now? The panel by which a worker turns them between steps, and puts all back."""
+"""The panel: applies a worker's knobs between steps, and restores them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thriftune.errors import SettingError
-from thriftune.system.knobs.knob import CannotTurn, Knob
+from thriftune.system.knobs.protocol import CannotTurn, Knob
 
 
 class Panel:
-    """The knobs that a worker has.
+    """The knobs of a worker, and the setting in force.
 
-    `setting` is what is in force: the knobs that took their value, and entries that belong to no knob, which the
-    training code reads. A knob that lasts is in it from its first turn on, whatever is asked for.
+    `setting` has the knobs that took their value, and the entries without a knob: options that the training code
+    reads. A knob that lasts stays in it from its first apply() on.
     """
 
     def __init__(self, knobs: Sequence[Knob]) -> None:
@@ -23,35 +23,35 @@ class Panel:
             if knob.name in self._knobs:
                 raise SettingError(f"knobs: two have the name {knob.name!r}; give each a name of its own")
             self._knobs[knob.name] = knob
-        self._refused: dict[str, list[Any]] = {}  # by knob, the values not to be tried again in this attempt
-        self._said: set[str] = set()
+        self._refused: dict[str, list[Any]] = {}  # by knob, the values that it has refused in this attempt
+        self._reported: set[str] = set()  # sentences that change() has returned
 
-    def turn(self, setting: Mapping[str, Any], *, begins: bool = False) -> list[str]:
-        """From what is in force to this: knobs that are not in it any more are restored, others applied.
+    def change(self, setting: Mapping[str, Any], *, begins: bool = False) -> list[str]:
+        """Apply the setting: restore the knobs that are not in it, and apply the others.
 
-        Knobs that restart are only turned when an attempt `begins`, else left as they are. A knob that cannot be
-        turned is left as it is when nothing is turned, and not asked for that value again until the next attempt
-        begins.
+        Knobs that restart only change when an attempt `begins`. A knob that refuses a value is restored, and is
+        not given that value again in this attempt.
 
-        Returns a sentence for each that could not be turned; the others are. Each sentence is told once in the
-        panel's life.
+        Return a sentence for each knob that refused. Each sentence is returned once in the panel's life.
         """
         if begins:
             self._refused.clear()
-        told: list[str] = []
+        problems: list[str] = []
         for name in [name for name in self.setting if name not in setting and not self._lasts(name)]:
-            if self._may_turn(name, begins):
-                told += self._leave(name)
+            if self._may_change(name, begins):
+                problems += self._remove(name)
         for name, value in setting.items():
-            if self._may_turn(name, begins):
-                told += self._apply(name, value)
-        return self._news(told)
+            if self._may_change(name, begins):
+                problems += self._apply(name, value)
+        new = [sentence for sentence in dict.fromkeys(problems) if sentence not in self._reported]
+        self._reported.update(new)
+        return new
 
     def restore(self) -> list[str]:
-        """Everything back, the last knob first; of `setting` only what lasts is left.
+        """Restore all knobs, the last one first; only what lasts stays in `setting`.
 
-        Returns a sentence for each that could not be put back, also where that was told before: this process is
-        not as it was.
+        Return a sentence for each knob that could not be restored, also where change() has returned it before:
+        this process must not run another attempt then.
         """
         self.setting = {name: value for name, value in self.setting.items() if self._lasts(name)}
         return [sentence for name in reversed(self._knobs) for sentence in self._restore(name)]
@@ -59,7 +59,7 @@ class Panel:
     def _lasts(self, name: str) -> bool:
         return name in self._knobs and self._knobs[name].lasts
 
-    def _may_turn(self, name: str, begins: bool) -> bool:
+    def _may_change(self, name: str, begins: bool) -> bool:
         return begins or name not in self._knobs or not self._knobs[name].restarts
 
     def _apply(self, name: str, value: Any) -> list[str]:
@@ -69,18 +69,19 @@ class Panel:
             if same and not knob.again:
                 return []
             if value in self._refused.get(name, ()):
-                return self._leave(name) if name in self.setting else []
+                return self._remove(name) if name in self.setting else []
             try:
                 knob.apply(value)
-            except (Exception, SystemExit) as error:  # a user's own may raise anything
+            except (Exception, SystemExit) as error:  # a user's knob may raise anything
                 self._refused.setdefault(name, []).append(value)
-                return [_sentence(f"{name}: cannot be {value}", error), *self._leave(name)]
+                return [_sentence(f"{name}: cannot be {value}", error), *self._remove(name)]
         self.setting[name] = value
         return []
 
-    def _leave(self, name: str) -> list[str]:
+    def _remove(self, name: str) -> list[str]:
+        """Restore the knob and take it out of `setting`, unless it could not be restored."""
         problems = self._restore(name)
-        if not problems:  # else it is in force, as far as anybody knows
+        if not problems:
             self.setting.pop(name, None)
         return problems
 
@@ -89,16 +90,11 @@ class Panel:
             try:
                 self._knobs[name].restore()
             except (Exception, SystemExit) as error:
-                return [_sentence(f"{name}: cannot be put back", error)]
+                return [_sentence(f"{name}: cannot be restored", error)]
         return []
 
-    def _news(self, told: list[str]) -> list[str]:
-        news = [sentence for sentence in dict.fromkeys(told) if sentence not in self._said]
-        self._said.update(news)
-        return news
 
-
-def _sentence(what: str, error: BaseException) -> str:
-    """In one line, whatever the error has."""
+def _sentence(problem: str, error: BaseException) -> str:
+    """Return the problem and the error in one line."""
     why = str(error) if isinstance(error, CannotTurn) else f"{type(error).__name__}: {error}"
-    return " ".join(f"{what}: {why}".split())
+    return " ".join(f"{problem}: {why}".split())
