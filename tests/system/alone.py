@@ -10,12 +10,10 @@ from typing import Any
 
 # What the bodies may use. It is imported first: one that has become another user may not read modules any more.
 PREFACE = """
-import ctypes, json, os, resource, shutil, struct, subprocess, sys, threading, time
+import json, os, subprocess, sys, threading, time
 from pathlib import Path
-sys.modules["pynvml"] = None  # this machine's own cards stay out of it
 from thriftune.system.counters import Counters
-from thriftune.system.energy import Energy
-from thriftune.system.perf_events import Events
+from thriftune.system.energy import EnergyMeter
 
 def burn(cpu_seconds):
     "Uses that much CPU time of this process."
@@ -36,18 +34,6 @@ def become_nobody():
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)
     os.setresuid(65534, 65534, 65534)
-
-def forbid_perf():
-    "The kernel refuses perf_event_open from now on, as in a container."
-    number = {"x86_64": 298, "aarch64": 241}[os.uname().machine]
-    load, equal, answer, errno_eperm, allow = 0x20, 0x15, 0x06, 0x50000 | 1, 0x7FFF0000
-    steps = [(load, 0, 0, 0), (equal, 0, 1, number), (answer, 0, 0, errno_eperm), (answer, 0, 0, allow)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
-    program = struct.pack("@HP", len(steps), ctypes.addressof(code))
-    libc = ctypes.CDLL(None, use_errno=True)
-    no_new_privileges, set_filter, mode_filter = 38, 22, 2
-    assert libc.prctl(no_new_privileges, 1, 0, 0, 0) == 0
-    assert libc.prctl(set_filter, mode_filter, program, 0, 0) == 0, ctypes.get_errno()
 """
 
 

@@ -1,9 +1,7 @@
-"""What did the machine do for this process meanwhile? Its counters, read in some dozens of microseconds.
+"""Read the counters of this process: what it did to its machine. A reading takes some 30 microseconds.
 
-Everything is a count that only grows, but for the GAUGES. What is read depends on the machine: hardware events
-where there are any, the kernel's own events where it allows them, and always what /proc says. Whatever is missing
-(in an old kernel, a sandbox, a container) is left out. What getrusage and /proc say is of this process, perf's
-events are also of the processes that it started later, and pressure is of the whole machine.
+All values are counts that only grow, except the GAUGES. They come from getrusage() and from /proc. Counters that
+this kernel or container does not have are left out. Pressure counts the whole machine, the others this process.
 """
 
 from __future__ import annotations
@@ -14,13 +12,11 @@ import resource
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from thriftune.system.perf_events import Events
-
 GAUGES = frozenset({"resident_bytes", "threads"})
-"""How much there was; all other counters are so much a second."""
+"""Counters that tell an amount at a time; all other counters are turned into rates per second."""
 
 _IO_NAMES = {
-    b"rchar": "read_bytes",  # asked for, wherever it came from
+    b"rchar": "read_bytes",  # requested, whether or not from the disk
     b"wchar": "written_bytes",
     b"syscr": "read_calls",
     b"syscw": "write_calls",
@@ -28,31 +24,26 @@ _IO_NAMES = {
     b"write_bytes": "disk_written_bytes",
 }
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_MOST_THREADS = 64  # whose waiting is looked up; at about 2 microseconds each
+_MOST_THREADS = 64  # whose waiting time is read, at about 2 microseconds each
 _READ_AT_ONCE_BYTES = 4096
 
 
 class Counters:
-    """The counters of the process that made it, from then on. To be made before that starts threads.
-
-    `source` says in a few words what is counted. `kind` is "hardware", "software" or "proc"; profiles of
-    different kinds cannot be compared.
-    """
+    """The counters of the process that creates it."""
 
     def __init__(self, *, proc: Path = Path("/proc")) -> None:
-        self._events = Events()
         self._files: list[tuple[int, Callable[[bytes], dict[str, float]]]] = []
-        own = sum(self._keep(proc / "self" / name, parse) for name, parse in (("io", _io), ("stat", _stat)))
-        pressures = sum(self._keep(proc / "pressure" / of, _pressure(of)) for of in ("cpu", "memory", "io"))
-        self._delays = _Delays(proc / "self" / "task")
-        own += self._delays.seconds() is not None
-        self.kind = "hardware" if self._events.hardware else "software" if self._events.software else "proc"
-        self.source = _source(self._events, own > 0, pressures > 0)
+        self._keep_open(proc / "self" / "io", _io)
+        self._keep_open(proc / "self" / "stat", _stat)
+        for of in ("cpu", "memory", "io"):
+            self._keep_open(proc / "pressure" / of, _pressure(of))
+        self._delays = _RunDelays(proc / "self" / "task")
+        self._delays.seconds()  # opens the files of the threads that run now
 
     def read(self) -> dict[str, float]:
-        """Counts since some start, and gauges, by name."""
+        """Return the counts and gauges by name."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        read: dict[str, float] = {
+        reading: dict[str, float] = {
             "user_seconds": usage.ru_utime,
             "system_seconds": usage.ru_stime,
             "minor_faults": usage.ru_minflt,
@@ -63,70 +54,67 @@ class Counters:
             "blocks_out": usage.ru_oublock,
         }
         for descriptor, parse in self._files:
-            # Such as after a trial has closed all descriptors, and perhaps opened its own in their places.
+            # The training code may have closed all descriptors, and opened its own in their places.
             with contextlib.suppress(OSError, ValueError, IndexError):
-                read |= parse(os.pread(descriptor, _READ_AT_ONCE_BYTES, 0))
+                reading |= parse(os.pread(descriptor, _READ_AT_ONCE_BYTES, 0))
         delay = self._delays.seconds()
         if delay is not None:
-            read["run_delay_seconds"] = delay
-        return read | self._events.read()
+            reading["run_delay_seconds"] = delay
+        return reading
 
     def close(self) -> None:
-        self._events.close()
         self._delays.close()
         while self._files:
             with contextlib.suppress(OSError):
                 os.close(self._files.pop()[0])
 
-    def _keep(self, path: Path, parse: Callable[[bytes], dict[str, float]]) -> bool:
-        """Opens a file for good if it can be read and understood: opening costs more than reading."""
+    def _keep_open(self, path: Path, parse: Callable[[bytes], dict[str, float]]) -> None:
+        """Open a file that can be read and parsed, and keep it open: opening costs more than reading."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return False
+            return
         try:
             parse(os.pread(descriptor, _READ_AT_ONCE_BYTES, 0))
         except (OSError, ValueError, IndexError):
             os.close(descriptor)
-            return False
-        self._files.append((descriptor, parse))
-        return True
+        else:
+            self._files.append((descriptor, parse))
 
 
 def rates(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """Per second of wall time for counts; the later reading for gauges.
+    """Return counts per second of wall time between two readings, and the later reading's gauges.
 
-    A count that only one reading has is left out, and so are all if no time has passed. None is below 0: scaled
-    events can fall a little.
+    Counts that only one reading has are left out, and so are all counts if no time has passed. No rate is below 0.
     """
-    found = {name: value for name, value in after.items() if name in GAUGES}
+    result = {name: value for name, value in after.items() if name in GAUGES}
     if seconds > 0:
         for name in after.keys() & before.keys() - GAUGES:
-            found[name] = max(0.0, after[name] - before[name]) / seconds
-    return found
+            result[name] = max(0.0, after[name] - before[name]) / seconds
+    return result
 
 
-class _Delays:
-    """How long the threads have waited for a core: those there are, and those there were when it was last asked.
+class _RunDelays:
+    """How long the process's threads have waited for a core, including threads that have ended since.
 
-    /proc/self/schedstat has the main thread only, and much of training happens in others. Their descriptors are
-    kept, too; that of a thread which is no more gives an error, even if another has its number by now.
+    /proc/self/schedstat only counts the main thread, and other threads do much of the training. The descriptors
+    stay open. The descriptor of a thread that has ended gives an error, even if a new thread has its number.
     """
 
     def __init__(self, tasks: Path) -> None:
         self._tasks = str(tasks)
         self._descriptors: dict[str, int] = {}
-        self._nanoseconds: dict[str, int] = {}
-        self._total = 0
+        self._nanoseconds: dict[str, int] = {}  # of each thread, at its last reading
+        self._total = 0  # nanoseconds
 
     def seconds(self) -> float | None:
-        """None: the kernel does not say."""
+        """Return the sum over all threads, or None where the kernel does not tell."""
         try:
             threads = os.listdir(self._tasks)[:_MOST_THREADS]  # noqa: PTH208 (pathlib takes twice as long)
         except OSError:
             return None
-        for gone in self._descriptors.keys() - set(threads):
-            self._forget(gone)
+        for ended in self._descriptors.keys() - set(threads):
+            self._forget(ended)
         for thread in threads:
             try:
                 if thread not in self._descriptors:
@@ -158,12 +146,12 @@ def _io(text: bytes) -> dict[str, float]:
 
 
 def _stat(text: bytes) -> dict[str, float]:
-    fields = text[text.rindex(b")") + 2 :].split()  # the program's name before it may have spaces
+    fields = text[text.rindex(b")") + 2 :].split()  # after the program's name, which may contain spaces
     return {"threads": int(fields[17]), "resident_bytes": int(fields[21]) * _PAGE_BYTES}
 
 
 def _pressure(of: str) -> Callable[[bytes], dict[str, float]]:
-    """How long at least one process of the machine had to wait for it."""
+    """Return a parser of the time in which at least one process of the machine had to wait for the resource."""
     name = f"{of}_pressure_seconds"
 
     def parse(text: bytes) -> dict[str, float]:
@@ -171,13 +159,3 @@ def _pressure(of: str) -> Callable[[bytes], dict[str, float]]:
         return {name: int(some[some.rindex(b"total=") + 6 :]) / 1e6}
 
     return parse
-
-
-def _source(events: Events, own: bool, pressure: bool) -> str:
-    said = " and ".join(["/proc"] * own + ["pressure"] * pressure)
-    counted = events.hardware + events.software
-    if not counted:
-        return {"/proc": "/proc only", "": "getrusage only"}.get(said, said)
-    kinds = "hardware and software" if events.hardware else "software"
-    mode = " of user mode" if events.user_only else ""
-    return f"{counted} {kinds} events{mode}" + (f", {said}" if said else "")

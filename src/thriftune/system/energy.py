@@ -1,9 +1,9 @@
-"""How many joules did that take? By the best meter there is: the user's own, RAPL and NVML, or else an estimate.
+"""Measure the energy of a worker process: read it from RAPL, or estimate it from CPU time.
 
-Meters are of a whole machine. Of what they say, a process gets its part of the CPU time that was used meanwhile,
-so that the parts of all trials, and of whatever else runs there, add up to what was drawn.
+RAPL counts the joules of the machine's processors. Linux shows it under /sys/class/powercap, since 2020 to root
+alone. Each process is attributed its share of the machine's CPU time, so that the shares of all processes add up.
 
-Without a meter: 3.5 W for a core at work and 0.74 W for one that is kept idle, the averages that Cloud Carbon
+The estimate takes 3.5 W for a busy core and 0.74 W for an idle one. These are the averages that Cloud Carbon
 Footprint gives for a vCPU at full load and at rest (cloudcarbonfootprint.org/docs/methodology, "Compute").
 """
 
@@ -12,121 +12,114 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-
-from thriftune.errors import SettingError
-from thriftune.system.meters import Meter, MeterFailed, cards, command_meter, rapl
-from thriftune.system.perf_events import TASK_CLOCK, Events
 
 BUSY_CORE_WATTS = 3.5
 IDLE_CORE_WATTS = 0.74
+NO_METER = ("", "estimate")
+"""Sources of joules that no meter has measured."""
 
 
-class Energy:
-    """What this process, with those it started, has used since the last take().
+class EnergyMeter:
+    """Measures the joules of this process. Child processes count when they have ended.
 
-    `command` is a program with its arguments (no shell) that prints one number: the joules that the machine has
-    drawn so far, since any start. It is asked at most every 5 seconds, and less often the longer it takes;
-    in between, the power that it last showed goes on, and the next answer puts right what was said too much or
-    too little. If it fails, takes over a second or prints anything else, the estimate is used from then on; so it
-    is if the number falls, or stays the same for 10 seconds of work.
-
-    `problem` says so, and why a meter that is there cannot be used. With NVML and without RAPL, only what the
-    cards draw is counted.
+    - `source`: "RAPL", or "estimate" where RAPL is missing or has failed.
+    - `problem`: why RAPL is not used although the machine has it, or None.
     """
 
-    def __init__(self, command: Sequence[str] | None = None, *, root: Path = Path("/sys/class/powercap")) -> None:
+    def __init__(self, *, root: Path = Path("/sys/class/powercap")) -> None:
         """`root`: where Linux shows RAPL."""
-        if command is not None and (isinstance(command, str) or not command):
-            raise SettingError(
-                f"energy command: {command!r} is not a program with its arguments; "
-                'give a list of texts, such as ["my-meter", "--joules"]'
-            )
         self.problem: str | None = None
-        self._meters: dict[Meter, float] = {}  # what each has said
-        failures = []
-        finds: list[Callable[[], Meter | None]] = [partial(rapl, root), cards]
-        for find in finds if command is None else [partial(command_meter, command)]:
-            try:
-                meter = find()
-                if meter is not None:
-                    self._meters[meter] = meter.joules()
-            except MeterFailed as failed:
-                failures.append(failed)
-        self._note(failures)
-        self._clock = Events([TASK_CLOCK])
-        self._usage_before = _usage_seconds()
-        self._at, self._used, self._busy = time.monotonic(), self._used_seconds(), _busy_seconds()
+        self._rapl: Rapl | None = None
+        try:
+            self._rapl = Rapl.find(root)
+        except RaplFailed as failed:
+            self._give_up(failed)
+        self._taken_at, self._used, self._busy = time.monotonic(), _used_seconds(), busy_seconds()
 
     @property
     def source(self) -> str:
-        """What is believed: "RAPL", "NVML", "RAPL and NVML", the command's name, or "estimate"."""
-        return " and ".join(meter.name for meter in self._meters) or "estimate"
-
-    @property
-    def estimated(self) -> bool:
-        return not self._meters
+        return "estimate" if self._rapl is None else "RAPL"
 
     def take(self, cores: float) -> float:
-        """Joules since the last take() or the start. `cores`: this trial's share of the machine's cores.
-
-        What a command counts in its first half second comes with the take() after that.
-        """
-        drawn = self._drawn()
-        now, used, busy = time.monotonic(), self._used_seconds(), _busy_seconds()
-        seconds, own = now - self._at, used - self._used
-        everybodys = max(own, busy - self._busy)  # the latter is in hundredths of a second
-        self._at, self._used, self._busy = now, used, busy
-        if self._meters:
-            return drawn * own / everybodys if everybodys > 0 else 0.0
+        """Return the joules since the last take(), or the start. `cores`: this trial's share of the machine."""
+        machine_joules = 0.0
+        if self._rapl is not None:
+            try:
+                machine_joules = self._rapl.take()
+            except RaplFailed as failed:
+                self._rapl = None
+                self._give_up(failed)
+        now, used, busy = time.monotonic(), _used_seconds(), busy_seconds()
+        seconds, own = now - self._taken_at, used - self._used
+        total = max(own, busy - self._busy)  # busy_seconds() counts in hundredths of a second
+        self._taken_at, self._used, self._busy = now, used, busy
+        if self._rapl is not None:
+            return machine_joules * own / total if total > 0 else 0.0
         return estimate(own, seconds, cores)
 
-    def close(self) -> None:
-        self._clock.close()
-
-    def _drawn(self) -> float:
-        """By the whole machine since it was last asked; a meter that fails is given up."""
-        drawn = 0.0
-        failures = []
-        for meter, before in list(self._meters.items()):
-            try:
-                self._meters[meter] = meter.joules()
-                drawn += self._meters[meter] - before
-            except MeterFailed as failed:
-                del self._meters[meter]
-                failures.append(failed)
-        self._note(failures)
-        return drawn
-
-    def _note(self, failures: list[MeterFailed]) -> None:
-        if failures:
-            instead = "joules are estimated from CPU time" if self.estimated else f"only {self.source} is counted"
-            self.problem = f"{'; '.join(map(str, failures))}; {instead}"
-
-    def _used_seconds(self) -> float:
-        """CPU time of this process and those it started, since this was made.
-
-        getrusage has all threads, but of the children only those that have ended; the kernel's task clock has the
-        children that run, but not the threads that are older than it, and is not to be had everywhere. Neither
-        says too much.
-        """
-        return max(_usage_seconds() - self._usage_before, self._clock.read().get(TASK_CLOCK.name, 0.0))
+    def _give_up(self, failed: RaplFailed) -> None:
+        self.problem = f"{failed}; joules are estimated from CPU time"
 
 
 def estimate(cpu_seconds: float, seconds: float, cores: float) -> float:
-    """Joules of so much CPU time in so many seconds, in which `cores` were kept."""
+    """Return the estimated joules of this CPU time, on `cores` cores that were reserved for `seconds`."""
     return BUSY_CORE_WATTS * cpu_seconds + IDLE_CORE_WATTS * max(0.0, cores * seconds - cpu_seconds)
 
 
-def _usage_seconds() -> float:
+class RaplFailed(Exception):
+    """RAPL cannot be read; the message says why."""
+
+
+class Rapl:
+    """The energy counters of the machine's processors (packages).
+
+    A counter starts again from 0 after some 260,000 joules, half an hour at 150 W; read it more often than that.
+    """
+
+    def __init__(self, packages: Sequence[Path]) -> None:
+        self._last = {package: _read_number(package / "energy_uj") for package in packages}
+
+    @staticmethod
+    def find(root: Path) -> Rapl | None:
+        """Return the machine's RAPL, or None. RAPL also shows parts of packages; only packages are counted."""
+        packages = []
+        for domain in sorted(root.glob("intel-rapl:*")):
+            try:
+                if (domain / "name").read_text().startswith("package"):
+                    packages.append(domain)
+            except OSError:
+                continue
+        return Rapl(packages) if packages else None
+
+    def take(self) -> float:
+        """Return the joules of all packages since the last take(), or since the start."""
+        microjoules = 0
+        for package, last in self._last.items():
+            now = self._last[package] = _read_number(package / "energy_uj")
+            restarted = _read_number(package / "max_energy_range_uj") if now < last else 0
+            microjoules += max(0, now - last + restarted)
+        return microjoules / 1e6
+
+
+def _read_number(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except PermissionError:
+        raise RaplFailed(f"RAPL: only root may read {path} (chmod a+r lets others read it)") from None
+    except (OSError, ValueError) as error:
+        raise RaplFailed(f"RAPL: {path} cannot be read ({error})") from None
+
+
+def _used_seconds() -> float:
+    """Return the CPU time of this process, and of its child processes that have ended."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def _busy_seconds() -> float:
-    """CPU time of everything on the machine; 0 where the kernel does not say."""
+def busy_seconds() -> float:
+    """Return the CPU time of everything on the machine, or 0 where the kernel does not tell."""
     try:
         with Path("/proc/stat").open("rb") as lines:
             user, nice, system, _idle, _waiting, hard, soft = map(int, lines.readline().split()[1:8])
