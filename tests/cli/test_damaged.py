@@ -44,7 +44,7 @@ def full_log() -> list[ev.Event]:
     """Return a log that has nearly all kinds of entries."""
     space = studies.spec().space.to_json()
     known = ev.WarmStarted(5.0, "old", space, "loss", False, [[{"lr": 0.1, "act": "relu"}, 1.0]], "0f")
-    story = Story().begin().window(1.0, cold=True, instructions=1e9).turn({"threads": 2}).window(1.0).lose()
+    story = Story().begin().window(1.0, cold=True, instructions=1e9).decide({"threads": 2}).window(1.0).lose()
     story.place(2).window(1.0, joules=3.0).end()
     start, ready, *first = story.entries
     at = story.now

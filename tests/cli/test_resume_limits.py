@@ -40,7 +40,6 @@ def test_a_finished_study_goes_on_with_more_trials(store: str) -> None:
     assert len(study.trials) == 4
     spec = study.spec
     assert (spec.trials, spec.deadline_seconds, spec.budget_dollars, spec.workers) == (4, 3600.0, 3.0, 2)
-    assert spec.system is None or spec.system["narrows"] is False
     assert resume(store).exit_code == 0
     assert len(tt.load("s", store).trials) == 4, "what is not given stays"
 
@@ -73,9 +72,9 @@ def test_a_limit_that_is_reached_already_leaves_nothing_to_do(store: str) -> Non
 
 
 def test_only_what_is_given_changes() -> None:
-    spec = studies.spec(deadline_seconds=60.0, workers=3, system={"narrows": True, "meter": None})
+    spec = studies.spec(deadline_seconds=60.0, workers=3)
     assert with_limits(spec, {}) == spec
     assert with_limits(spec, {"trials": 9}) == replace(spec, trials=9)
-    assert with_limits(spec, {"workers": 2}).system == {"narrows": False, "meter": None}
+    assert with_limits(spec, {"workers": 2}) == replace(spec, workers=2)
     with pytest.raises(SettingError, match="trials: 0"):
         with_limits(spec, {"trials": 0})

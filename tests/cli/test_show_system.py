@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.cli import studies
 from tests.cli.programs import strict
-from tests.system.stories import KIND, Story, known, tuned
+from tests.system.stories import KIND, Story, like_others, tuned
 from thriftune.cli import cli
 from thriftune.state import events as ev
 from thriftune.state.spec import Target
@@ -49,7 +49,7 @@ def write(where: Path, entries: list[ev.Event], name: str = "digits", **settings
 
 @pytest.fixture
 def measured(where: Path) -> None:
-    story = known(tuned(Story()))
+    story = like_others(tuned(Story()))
     story.begin().idle(0.2).end()
     story.entries.append(ev.LimitTrialsPerMachine(story.now, 2, 1, "like known work: one at a time is better"))
     write(where, story.finish())
@@ -62,40 +62,40 @@ def lines_of(shown: Result) -> list[str]:
 # --- a study
 
 
-def test_a_study_in_sentences_and_a_row_for_each_trial(typed: Type, measured: None) -> None:
+def test_a_study_has_sentences_and_a_row_for_each_trial(typed: Type, measured: None) -> None:
     shown = typed("show", "digits", "--system")
     text = " ".join(shown.stdout.split())
     for sentence in (
         "digits: 16 steps of 2 of 3 trials were measured, in 16 windows.",
-        "2 windows (12%) looked at settings; 11 had one that was kept, and 3 came before any decision.",
-        "With nothing turned, these would have taken ",
-        " less, looks included (estimate, error ",
-        "At most 1 at a time on machines with room for 2: like known work: one at a time is better.",
-        f"Counted on: {KIND}.",
+        "2 windows (12%) probed settings; 11 had the setting that was chosen, and 3 came before any decision.",
+        "Without knobs, these trials would have taken ",
+        " less, probes included (estimate, error ",
+        "At most 1 at a time on machines with 2 slots: like known work: one at a time is better.",
+        f"Measured on: {KIND}.",
         "(estimate).",
     ):
         assert sentence in text
     lines = lines_of(shown)
-    at = lines.index("trial setting now s/step unturned now gain found energy")
-    assert re.fullmatch(r"0 memory kept, threads 2 1 0.72 2\d% ±\d% by its own steps 38.5 J", lines[at + 1])
-    assert re.fullmatch(r"1 memory kept, threads 2 2\* 0.36 \d\d% ±\d+% by known work 12.1 J", lines[at + 2])
-    assert lines[at + 3] == "* an attempt's first step is in it, which often takes longer"
+    at = lines.index("trial setting now s/step without now gain basis energy")
+    assert re.fullmatch(r"0 memory kept, threads 2 1 0.72 2\d% ±\d% its own steps 38.5 J", lines[at + 1])
+    assert re.fullmatch(r"1 memory kept, threads 2 2\* 0.36 \d\d% ±\d+% other trials 12.1 J", lines[at + 2])
+    assert lines[at + 3] == "* contains an attempt's first step, which often takes longer"
     assert "\x1b" not in shown.stdout
 
 
-def test_of_many_trials_the_last_are_shown(typed: Type, where: Path) -> None:
+def test_only_the_last_of_many_trials_are_shown(typed: Type, where: Path) -> None:
     story = Story()
     for _ in range(25):
         story.begin().window(1.0).window(1.0).end()
     write(where, story.finish(), trials=25)
     lines = lines_of(typed("show", "digits", "--system"))
     assert "trials, the last 20 of 25" in lines
-    assert lines[-1].startswith("24 nothing turned 1 1 - - ")
-    assert not any(line.startswith("4 nothing turned") for line in lines)
+    assert lines[-1].startswith("24 no knob 1 1 - - ")
+    assert not any(line.startswith("4 no knob") for line in lines)
     assert not any("would have taken" in line for line in lines)
 
 
-def test_programs_get_the_same_of_a_study(typed: Type, measured: None) -> None:
+def test_a_study_as_json(typed: Type, measured: None) -> None:
     told = strict(typed("show", "digits", "--system", "--json").stdout)
     assert told["study"] == "digits"
     assert told["nothing"] is None
@@ -113,9 +113,9 @@ def test_programs_get_the_same_of_a_study(typed: Type, measured: None) -> None:
     assert (first["by_others"], second["by_others"]) == (False, False)
     assert told["saved_error"] > 0.0
     assert [decided["why"] for decided in first["decisions"]] == [
-        "looks at it",
-        "looks at it",
-        "28% less a step than with nothing turned (error 4%)",
+        "a probe",
+        "a probe",
+        "28% less a step than with no knob (error 4%)",
     ]
     assert first["decisions"][0]["before"] == {"seconds_a_step": 1.0, "windows": 1, "spread": None, "cold": False}
     assert [each["setting"] for each in first["settings"]] == [
@@ -135,37 +135,33 @@ def test_a_trial_has_its_decisions_and_its_profile(typed: Type, measured: None) 
         "trial 0 of study digits",
         "setting now memory kept, threads 2, by its own steps",
         "energy 38.5 J (estimate)",
-        "windows 11 of 11 steps: 2 looked, 7 had what was kept, 2 came before any decision",
-        f"counted on {KIND}",
+        "windows 11 of 11 steps: 2 probed settings, 7 had the chosen one, 2 came before any decision",
+        f"measured on {KIND}",
         "memory kept, threads 2 8 0.72 1.5% 0.72",
         "1. after step 2: memory kept",
-        "looks at it",
+        "a probe",
         "before: 1 s a step (1 window); after: 0.8 s a step (1 window)",
         "before: 0.8 s a step (1 window); after: 0.73 s a step (1 window)",
         "3. after step 4: memory kept, threads 2",
         "profile by step",
-        "first steps of attempts do not count for least and most",
-        "0 all along: idle",
+        "first steps of attempts do not count for lowest and highest",
+        "0 in the whole study: idle",
     ):
         assert line in lines
-    assert any(
-        line.startswith("time 9.6 s; with nothing turned, 1") and "(estimate, error " in line for line in lines
-    )
+    assert any(line.startswith("time 9.6 s; without knobs 1") and "(estimate, error " in line for line in lines)
     profile = shown.stdout[shown.stdout.index("profile by step") :]
     assert max(map(len, profile.splitlines())) <= 80
     assert "minor_faults   ████████····" in profile
 
 
-def test_a_trial_that_ended_while_it_looked_says_so_and_which_steps_were_not_measured(
-    typed: Type, where: Path
-) -> None:
-    story = Story().begin().window(1.0, cold=True).window(1.0).turn({"memory": "kept"}).window(0.9)
+def test_a_trial_that_ended_during_a_probe(typed: Type, where: Path) -> None:
+    story = Story().begin().window(1.0, cold=True).window(1.0).decide({"memory": "kept"}).window(0.9)
     for step in (4, 5):
         story.idle(0.1).entries.append(ev.Reported(story.now, 0, 1, step, step, {"loss": 1.0}, saved=True))
     write(where, story.end().finish())
     lines = lines_of(typed("show", "digits", "--system", "--trial", "0"))
-    assert "setting now memory kept, only looked at" in lines
-    assert "its end, 2 steps, is in none, as it was too short for one" in lines
+    assert "setting now memory kept, a probe" in lines
+    assert "the last 2 steps were too short for a window" in lines
 
 
 def test_a_long_profile_fits_the_screen(typed: Type, where: Path) -> None:
@@ -179,7 +175,7 @@ def test_a_long_profile_fits_the_screen(typed: Type, where: Path) -> None:
     assert profile[2].startswith("a_counter_with_a_name_… ····")
 
 
-def test_programs_get_the_profile_of_a_trial(typed: Type, measured: None) -> None:
+def test_a_trial_as_json(typed: Type, measured: None) -> None:
     told = strict(typed("show", "digits", "--system", "--trial", "0", "--json").stdout)
     assert [window["step"] for window in told["profile"]] == list(range(1, 12))
     assert told["profile"][0]["cold"] is True
@@ -213,7 +209,7 @@ def test_the_picture_is_of_one_trial(typed: Type, measured: None, tmp_path: Path
         ({"target": Target("command", command=("true",)), "system": None}, "its trials run a command"),
         ({"target": Target("outside"), "system": None}, "it trains in its user's own code"),
         ({"system": None}, 'it has system = "off"'),
-        ({}, "a trial that takes less than half a second is left alone"),
+        ({}, "trials that take less than half a second are not measured"),
     ],
 )
 def test_why_nothing_was_measured(typed: Type, where: Path, means: dict[str, Any], why: str) -> None:

@@ -1,4 +1,4 @@
-"""A trial's use of its machine, as a picture."""
+"""The picture of how a trial used its machine."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def test_kinds(kind: str, tmp_path: Path) -> None:
     assert drawn(tuned(Story()), tmp_path / f"profile.{kind}").read_bytes().startswith(BEGINNINGS[kind])
 
 
-def test_counters_seconds_a_step_and_where_a_knob_was_turned(tmp_path: Path) -> None:
+def test_counters_and_seconds_a_step(tmp_path: Path) -> None:
     words = drawn(tuned(Story()), tmp_path / "profile.svg").read_text()
     for text in ("digits, trial 0: memory kept, threads 2", "minor_faults", "10k to 50k /s", "seconds a step"):
         assert text in words
-    assert "idle" not in words  # it was 0 all along
+    assert "idle" not in words  # it is 0 in the whole study
 
 
-def test_a_line_wherever_a_knob_was_turned(tmp_path: Path) -> None:
+def test_a_line_for_each_decision(tmp_path: Path) -> None:
     def labels(story: Story) -> set[str]:
         return set(re.findall(r">([12])</text>", drawn(story, tmp_path / "profile.svg").read_text()))
 
     story = Story().begin().window(5.0, steps=10, faults=1.0).window(5.0, steps=10, faults=9.0)
     assert labels(story) == set()
-    assert labels(story.turn(KEPT).window(4.0, steps=10, faults=9.0)) == {"1"}
-    assert labels(story.turn({}, "nothing better").window(4.0, steps=10, faults=9.0)) == {"1", "2"}
+    assert labels(story.decide(KEPT).window(4.0, steps=10, faults=9.0)) == {"1"}
+    assert labels(story.decide({}, "nothing better").window(4.0, steps=10, faults=9.0)) == {"1", "2"}
 
 
-def test_more_windows_than_can_be_seen(tmp_path: Path) -> None:
+def test_more_windows_than_columns(tmp_path: Path) -> None:
     story = Story().begin()
     for number in range(2000):
         story.window(0.5, minor_faults=float(number))
@@ -54,6 +54,6 @@ def test_more_windows_than_can_be_seen(tmp_path: Path) -> None:
 def test_a_trial_without_counters_or_windows(tmp_path: Path) -> None:
     assert "seconds a step" in drawn(Story().begin().window(1.0), tmp_path / "bare.svg").read_text()
     with pytest.raises(ThriftuneError, match="of trial 0 of 'digits' nothing was measured"):
-        drawn(Story().begin().turn(KEPT), tmp_path / "none.svg")
+        drawn(Story().begin().decide(KEPT), tmp_path / "none.svg")
     with pytest.raises(SettingError, match="must end in"):
         drawn(tuned(Story()), tmp_path / "profile.txt")

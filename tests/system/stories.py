@@ -1,4 +1,4 @@
-"""Studies of which something was measured: their logs, written by hand, without training anything."""
+"""Logs of measured studies, written by hand without training anything."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from tests.cli import studies
 from thriftune.state import events as ev
 from thriftune.state.history import History
-from thriftune.system.knowledge import KNOWN, OWN
+from thriftune.system.knowledge import OTHERS, OWN
 
-KIND = "a processor, 2 cores, 8 GiB, software counters"
+KIND = "a processor, 2 cores, 8 GiB"
 KEPT: Mapping[str, Any] = {"memory": "kept"}
 BOTH: Mapping[str, Any] = {"memory": "kept", "threads": 2}
 
 
 class Story:
-    """A log in the making. Each trial is alone, one after the other; a window begins where the last one ended."""
+    """Builds a log. Trials run one after the other; a window begins where the last one ended."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -51,7 +51,7 @@ class Story:
         meter: str = "estimate",
         **counters: float,
     ) -> Story:
-        """`setting`: what it stood at, if not what it was last turned to."""
+        """`setting`: the window's setting, if it is not the last one that was decided."""
         self.now += seconds
         self.step += steps
         self.reports += 1
@@ -67,13 +67,13 @@ class Story:
         )
         return self
 
-    def turn(self, setting: Mapping[str, Any], why: str = "looks at it", by: str = "") -> Story:
-        """Because of the window that has just come, so that it is decided before the report."""
-        turn = ev.SetKnobs(
-            self.now, self.trial, setting, why, by or (ev.PROBE if why.startswith("looks") else OWN)
+    def decide(self, setting: Mapping[str, Any], why: str = "a probe", by: str = "") -> Story:
+        """Decide because of the window that has just come, before its last step is reported."""
+        change = ev.SetKnobs(
+            self.now, self.trial, setting, why, by or (ev.PROBE if why.startswith("a probe") else OWN)
         )
         after = isinstance(self.entries[-1], ev.Reported) and self.entries[-1].at > self.now
-        self.entries.insert(len(self.entries) - after, turn)
+        self.entries.insert(len(self.entries) - after, change)
         self.setting = setting
         return self
 
@@ -101,22 +101,22 @@ class Story:
 
 
 def tuned(story: Story, *, memory: float = 0.8, joules: float = 3.5, meter: str = "estimate") -> Story:
-    """A trial of a second a step that looks at two settings, finds both good, and goes on with them for eight."""
+    """A trial with steps of a second. It probes two settings, and uses them for eight windows."""
     each: Any = {"joules": joules, "meter": meter}
     story.begin().window(2.0, cold=True, minor_faults=9e4, idle=0.0, **each)
-    story.window(1.0, minor_faults=5e4, idle=0.0, **each).turn(KEPT)
-    story.window(memory, minor_faults=1e4, idle=0.0, **each).turn(BOTH)
+    story.window(1.0, minor_faults=5e4, idle=0.0, **each).decide(KEPT)
+    story.window(memory, minor_faults=1e4, idle=0.0, **each).decide(BOTH)
     for number in range(8):
         story.window(0.9 * memory + 0.01 * (-1) ** number, minor_faults=1e4 + number, idle=0.0, **each)
         if number == 0:
-            story.turn(BOTH, "28% less a step than with nothing turned (error 4%)")
+            story.decide(BOTH, "28% less a step than with no knob (error 4%)")
     return story.end()
 
 
-def known(story: Story) -> Story:
-    """One that is like known work, and has no window with nothing turned but its first."""
+def like_others(story: Story) -> Story:
+    """A trial that uses what other trials found, and has only its first window without knobs."""
     story.begin().window(2.0, cold=True, minor_faults=8e4, joules=7.0)
-    story.turn(BOTH, "like known work (distance 0.3 of 1.1): 28% less a step (error 3%)", KNOWN)
+    story.decide(BOTH, "28% less a step than with no knob expected (error 3%)", OTHERS)
     for _ in range(4):
         story.window(0.36, minor_faults=1e4, joules=1.26)
     return story.end()

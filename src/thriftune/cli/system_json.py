@@ -1,19 +1,19 @@
-"""What do programs get of how trials use their machines? The same as people, as plain data."""
+"""Return how trials used their machines as plain data, for `thriftune show --system --json`."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from thriftune.results.heat_map import heat_map
 from thriftune.results.result import Result
-from thriftune.results.system_decisions import Counts, Explained, Pace, TrialStory
+from thriftune.results.system_decisions import KnobDecision, Pace, StudyUsage, TrialUsage, WindowCounts
 from thriftune.state.events import UsageMeasured
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
-from thriftune.system.heat_map import heat_map
 
 
 def why_nothing(spec: Spec, began: bool) -> str:
-    """That nothing was measured, and why that may be."""
+    """Return a sentence that tells why nothing was measured. `began`: a trial has run."""
     if spec.target.kind == "command":
         why = "its trials run a command, and that is a process of its own"
     elif spec.target.kind == "outside":
@@ -23,14 +23,11 @@ def why_nothing(spec: Spec, began: bool) -> str:
     elif not began:
         why = "nothing has run yet"
     else:
-        why = (
-            "a trial that takes less than half a second is left alone, and so is the next one in its worker, "
-            "however long"
-        )
+        why = "trials that take less than half a second are not measured"
     return f"nothing was measured: {why}"
 
 
-def study_json(result: Result, explained: Explained) -> dict[str, Any]:
+def study_json(result: Result, explained: StudyUsage) -> dict[str, Any]:
     joules = explained.joules
     began = any(trial.attempts for trial in result.trials)
     return {
@@ -51,62 +48,63 @@ def study_json(result: Result, explained: Explained) -> dict[str, Any]:
         "meters": list(explained.meters),
         "joules": joules.total,
         "joules_estimated": joules.estimated > 0.0,
-        "trials": [_story_json(story) for story in explained.trials],
+        "trials": [_usage_json(usage) for usage in explained.trials],
     }
 
 
-def profile_json(result: Result, trial: TrialRecord, story: TrialStory | None) -> dict[str, Any]:
-    if story is None:
+def profile_json(result: Result, trial: TrialRecord, usage: TrialUsage | None) -> dict[str, Any]:
+    if usage is None:
         return {"trial": trial.id, "nothing": why_nothing(result.spec, trial.attempts > 0)}
-    found = heat_map(result.history, story.trial, [decided.from_window for decided in story.decisions])
+    heat = heat_map(result.history, usage.trial, [decision.from_window for decision in usage.decisions])
     return {
-        **_story_json(story),
+        **_usage_json(usage),
         "nothing": None,
-        "profile": [_window_json(window) for window in story.windows],
-        "ranges": {row.name: {"low": row.low, "high": row.high, "unit": row.unit} for row in found.rows},
+        "profile": [_window_json(window) for window in usage.windows],
+        "ranges": {row.name: {"low": row.low, "high": row.high, "unit": row.unit} for row in heat.rows},
     }
 
 
-def _counts_json(counts: Counts) -> dict[str, int]:
+def _counts_json(counts: WindowCounts) -> dict[str, int]:
     return {
-        "untouched_windows": counts.untouched,
-        "look_windows": counts.looks,
-        "kept_windows": counts.kept,
+        "untouched_windows": counts.undecided,
+        "look_windows": counts.probes,
+        "kept_windows": counts.used,
     }
 
 
-def _story_json(story: TrialStory) -> dict[str, Any]:
+def _usage_json(usage: TrialUsage) -> dict[str, Any]:
     return {
-        "trial": story.trial,
-        "setting": dict(story.setting),
-        "found": story.found or None,
-        "steps": story.steps,
-        "windows": len(story.windows),
-        **_counts_json(story.counts),
-        "unturned": _pace_json(story.unturned),
-        "now": _pace_json(story.now),
-        "gain": story.gain,
-        "gain_error": story.gain_error,
-        "by_others": story.by_others,
-        "seconds": story.seconds,
-        "unturned_seconds": story.unturned_seconds,
-        "saved_seconds": story.saved_seconds,
-        "saved_error": story.saved_error,
-        "joules": story.joules.total,
-        "joules_estimated": story.joules.estimated > 0.0,
-        "settings": [{"setting": dict(setting), **(_pace_json(pace) or {})} for setting, pace in story.paces],
-        "decisions": [
-            {
-                "step": decided.step,
-                "setting": dict(decided.setting),
-                "why": decided.why,
-                "looks": decided.looks,
-                "before": _pace_json(decided.before),
-                "after": _pace_json(decided.after),
-                "from_window": decided.from_window,
-            }
-            for decided in story.decisions
-        ],
+        "trial": usage.trial,
+        "setting": dict(usage.setting),
+        "found": usage.basis or None,
+        "steps": usage.steps,
+        "windows": len(usage.windows),
+        **_counts_json(usage.counts),
+        "unturned": _pace_json(usage.pace_without_knobs),
+        "now": _pace_json(usage.pace_now),
+        "gain": usage.gain,
+        "gain_error": usage.gain_error,
+        "by_others": usage.by_others,
+        "seconds": usage.seconds,
+        "unturned_seconds": usage.seconds_without_knobs,
+        "saved_seconds": usage.saved_seconds,
+        "saved_error": usage.saved_error,
+        "joules": usage.joules.total,
+        "joules_estimated": usage.joules.estimated > 0.0,
+        "settings": [{"setting": dict(setting), **(_pace_json(pace) or {})} for setting, pace in usage.paces],
+        "decisions": [_decision_json(decision) for decision in usage.decisions],
+    }
+
+
+def _decision_json(decision: KnobDecision) -> dict[str, Any]:
+    return {
+        "step": decision.step,
+        "setting": dict(decision.setting),
+        "why": decision.why,
+        "looks": decision.is_probe,
+        "before": _pace_json(decision.before),
+        "after": _pace_json(decision.after),
+        "from_window": decision.from_window,
     }
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any, NamedTuple
 
+from thriftune.results.attempt_energy import Joules, joules_of, usual_watts
 from thriftune.state.events import THIS_MACHINE
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.reports import last_step_of_attempt
 from thriftune.state.trial_record import PastAttempt, State, TrialRecord
-from thriftune.system.joules import Joules, joules_of, usual_watts
 
 SPOT_PRICE_UNKNOWN = "spot price unknown, on-demand price counted"
 

@@ -1,8 +1,8 @@
-"""What was decided, and by which measurements? Of each trial and of a whole study, read off its history.
+"""Explain how each trial of a study used its machine: the decisions, and the measurements they rest on.
 
-What a setting has gained is an estimate, the same one that decisions rest on, and has an error: by the trial's own
-windows, or, where none of them has nothing turned, by what the same setting has gained other trials. Windows on
-different kinds of machine are not compared.
+The gain of a setting is an estimate, by the same regression that decisions rest on, and has an error. It rests on
+the trial's own windows. If none of these has no knob applied, it rests on what the setting gained other trials.
+Windows on different kinds of machine are not compared.
 """
 
 from __future__ import annotations
@@ -16,25 +16,36 @@ from math import fsum
 from statistics import stdev
 from typing import NamedTuple
 
+from thriftune.results.attempt_energy import Joules
 from thriftune.results.ledger import Ledger
 from thriftune.state.events import PROBE, LimitTrialsPerMachine, SetKnobs, UsageMeasured
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord, UsageWindow
-from thriftune.system.estimate import NO_EVIDENCE, Cost, Effect, Estimate, Evidence, Setting, evidence
-from thriftune.system.joules import Joules
-from thriftune.system.known_work import UNTURNED, key
-from thriftune.system.windows import costs_of, kind_of
+from thriftune.system.estimate import (
+    NO_EVIDENCE,
+    Effect,
+    Estimate,
+    Evidence,
+    WindowCost,
+    evidence,
+    machine_kind,
+    window_costs,
+)
+from thriftune.system.knob_settings import NOTHING_APPLIED, KnobSetting, key
 
-Estimates = Mapping[tuple[int, str], Estimate]
+TrialEstimates = Mapping[tuple[int, str], Estimate]
 """By trial and kind of machine."""
 
-Effects = Mapping[tuple[str, str], Effect]
-"""By kind of machine and setting, of how long a step takes, relative to one with nothing turned."""
+SettingEffects = Mapping[tuple[str, str], Effect]
+"""By kind of machine and key of a setting: its effect on the time of a step, relative to no knob."""
 
 
 class Pace(NamedTuple):
-    """How long a step takes, over some windows. `spread`: by what part of it they differ; None: it is just one.
-    `cold`: each of them holds an attempt's first step, which often takes longer; else none does."""
+    """The mean time of a step over some windows.
+
+    - `spread`: the standard deviation between the windows, relative to the mean; None for a single window.
+    - `cold`: all of the windows hold an attempt's first step, which often takes longer; otherwise none does.
+    """
 
     seconds_a_step: float
     windows: int
@@ -42,49 +53,52 @@ class Pace(NamedTuple):
     cold: bool = False
 
 
-class Decided(NamedTuple):
-    """One decision about a trial, after which step it came, and what was measured before it and after.
+class KnobDecision(NamedTuple):
+    """A decision about a trial, and what was measured before and after it.
 
-    - `before`: since the decision that was in force until then; `after`: until the next. None: nothing to compare.
-    - `from_window`: the number of the first window with it, from 0; so many as there are, if none has it.
+    - `step`: the last step before the decision.
+    - `is_probe`: the setting was only tried.
+    - `before`: windows under the decision before it; `after`: windows under this one. None: there are none.
+    - `from_window`: the number of the first window under it, from 0; the number of windows if there is none.
     """
 
     step: int
-    setting: Setting
+    setting: KnobSetting
     why: str
-    looks: bool
+    is_probe: bool
     before: Pace | None
     after: Pace | None
     from_window: int
 
 
-class Counts(NamedTuple):
-    """Of windows: before anything was turned, of settings that were looked at, and of those that were kept."""
+class WindowCounts(NamedTuple):
+    """The numbers of windows before any decision, under probes, and under settings that were used."""
 
-    untouched: int
-    looks: int
-    kept: int
+    undecided: int
+    probes: int
+    used: int
 
 
 @dataclass(frozen=True, slots=True)
-class TrialStory:
+class TrialUsage:
     """How a trial used its machine.
 
-    - `setting`: as it was last turned; `found`: how that was come upon.
-    - `paces`: of each setting on the machine where it was last, in the order in which they were measured first.
-    - `gain`: how much less a step takes now than with nothing turned, and `gain_error`, how far that may be off;
-      `by_others`: they told, not its own windows.
-    - `seconds`: that it has been on machines; `saved_seconds`: how many more it would have been with nothing
-      turned, which is an estimate (and `saved_error`, how far that may be off); None: nobody can tell.
+    - `setting`: its last setting; `basis`: what the last decision rests on.
+    - `paces`: the pace under each setting on its last kind of machine, in the order of their first windows.
+    - `gain`: by which part a step takes less now than without knobs, with its standard error `gain_error`;
+      `by_others`: other trials have shown it, not its own windows.
+    - `seconds`: its time on machines.
+    - `saved_seconds`: an estimate of how much longer it would have taken without knobs, with its standard error
+      `saved_error`; None if it cannot be told.
     """
 
     trial: int
-    setting: Setting
-    found: str
-    decisions: Sequence[Decided]
+    setting: KnobSetting
+    basis: str
+    decisions: Sequence[KnobDecision]
     windows: Sequence[UsageMeasured]
-    counts: Counts
-    paces: Sequence[tuple[Setting, Pace]]
+    counts: WindowCounts
+    paces: Sequence[tuple[KnobSetting, Pace]]
     gain: float | None
     gain_error: float | None
     by_others: bool
@@ -95,73 +109,81 @@ class TrialStory:
 
     @property
     def steps(self) -> int:
-        """That were measured."""
+        """Return how many steps were measured."""
         return sum(window.steps for window in self.windows)
 
     @property
-    def unturned(self) -> Pace | None:
+    def pace_without_knobs(self) -> Pace | None:
         return self.pace({})
 
     @property
-    def now(self) -> Pace | None:
+    def pace_now(self) -> Pace | None:
         return self.pace(self.setting)
 
-    def pace(self, setting: Setting) -> Pace | None:
+    def pace(self, setting: KnobSetting) -> Pace | None:
         return next((pace for known, pace in self.paces if known == setting), None)
 
     @property
-    def unturned_seconds(self) -> float | None:
-        """An estimate of what it would have taken with nothing turned."""
+    def seconds_without_knobs(self) -> float | None:
+        """Return an estimate of the time that the trial would have taken without knobs."""
         return None if self.saved_seconds is None else self.seconds + self.saved_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
-    """`trials`: those that were measured or had something turned. Sums are of these, but `joules` of the study."""
+class StudyUsage:
+    """How the trials of a study used their machines.
 
-    trials: Sequence[TrialStory]
+    `trials` are those with windows or decisions. Sums are over these; only `joules` is over the whole study.
+    `trial_limits` has decisions of versions before 0.2.0, which ran fewer trials at a time.
+    """
+
+    trials: Sequence[TrialUsage]
     trial_limits: Sequence[LimitTrialsPerMachine]
     joules: Joules
 
     @property
     def windows(self) -> int:
-        return sum(len(story.windows) for story in self.trials)
+        return sum(len(usage.windows) for usage in self.trials)
 
     @property
     def steps(self) -> int:
-        return sum(story.steps for story in self.trials)
+        return sum(usage.steps for usage in self.trials)
 
     @property
-    def counts(self) -> Counts:
-        each = [story.counts for story in self.trials]
-        return Counts(sum(c.untouched for c in each), sum(c.looks for c in each), sum(c.kept for c in each))
+    def counts(self) -> WindowCounts:
+        counts = [usage.counts for usage in self.trials]
+        return WindowCounts(
+            sum(each.undecided for each in counts),
+            sum(each.probes for each in counts),
+            sum(each.used for each in counts),
+        )
 
     @property
-    def compared(self) -> Sequence[TrialStory]:
-        """Those of which can be told what was saved."""
-        return [story for story in self.trials if story.saved_seconds is not None]
+    def compared(self) -> Sequence[TrialUsage]:
+        """Return the trials with an estimate of what they saved."""
+        return [usage for usage in self.trials if usage.saved_seconds is not None]
 
     @property
     def saved_seconds(self) -> float:
-        """An estimate."""
-        return fsum(story.saved_seconds or 0.0 for story in self.trials)
+        """Return an estimate of what the trials saved together."""
+        return fsum(usage.saved_seconds or 0.0 for usage in self.trials)
 
     @property
     def saved_error(self) -> float:
-        return math.hypot(*(story.saved_error for story in self.trials))
+        return math.hypot(*(usage.saved_error for usage in self.trials))
 
     @property
     def kinds(self) -> Sequence[str]:
-        """Of machines and counters."""
-        return _names(window.kind for story in self.trials for window in story.windows)
+        """Return the kinds of machine."""
+        return _unique(window.kind for usage in self.trials for window in usage.windows)
 
     @property
     def meters(self) -> Sequence[str]:
-        return _names(window.meter for story in self.trials for window in story.windows)
+        return _unique(window.meter for usage in self.trials for window in usage.windows)
 
 
-def explain(history: History, now: float) -> Explained:
-    """As it stands at `now`."""
+def explain(history: History, now: float) -> StudyUsage:
+    """Explain how a study's trials have used their machines until `now`."""
     ledger = Ledger.of(history, now)
     joules: dict[int, list[Joules]] = defaultdict(list)
     for row in ledger.rows:
@@ -170,26 +192,26 @@ def explain(history: History, now: float) -> Explained:
     measured = [trial for trial in history.trials if trial.windows or trial.knob_changes]
     estimates = _estimates(measured)
     by_others = _by_others(estimates)
-    stories = [_story(trial, estimates, by_others, joules[trial.id], now) for trial in measured]
+    usages = [_trial_usage(trial, estimates, by_others, joules[trial.id], now) for trial in measured]
     trial_limits = tuple(history.trial_limits.values())
-    return Explained(stories, trial_limits, Joules(ledger.joules, ledger.estimated_joules))
+    return StudyUsage(usages, trial_limits, Joules(ledger.joules, ledger.estimated_joules))
 
 
-def _story(
-    trial: TrialRecord, estimates: Estimates, by_others: Effects, joules: Iterable[Joules], now: float
-) -> TrialStory:
+def _trial_usage(
+    trial: TrialRecord, estimates: TrialEstimates, by_others: SettingEffects, joules: Iterable[Joules], now: float
+) -> TrialUsage:
     windows = [window.usage for window in trial.windows]
-    kind = kind_of(trial)
+    kind = machine_kind(trial)
     paces = _paces([window for window in windows if window.kind == kind])
-    effect, told = None, False
+    effect, is_by_others = None, False
     if trial.knob_setting and any(window.setting == trial.knob_setting for window in windows):
-        effect, told = _effect(estimates.get((trial.id, kind)), by_others, kind, trial.knob_setting)
+        effect, is_by_others = _effect(estimates.get((trial.id, kind)), by_others, kind, trial.knob_setting)
     decisions, counts = _decisions(trial, windows)
     seconds = trial.seconds
     if trial.state is State.RUNNING and trial.started_at is not None:
         seconds += max(0.0, now - trial.started_at)
     totals = zip(*joules, strict=True)
-    return TrialStory(
+    return TrialUsage(
         trial.id,
         trial.knob_setting,
         trial.knob_changes[-1][1].by if trial.knob_changes else "",
@@ -199,7 +221,7 @@ def _story(
         [(json.loads(setting), pace) for setting, pace in paces.items()],
         None if effect is None else 1.0 - math.exp(effect.log_ratio),
         None if effect is None else math.exp(effect.log_ratio) * effect.error,
-        told,
+        is_by_others,
         seconds,
         *_saved(trial, estimates, by_others),
         Joules(*(fsum(each) for each in totals)),
@@ -209,41 +231,46 @@ def _story(
 # --- decisions --------------------------------------------------------------------------------------------
 
 
-def _decisions(trial: TrialRecord, windows: Sequence[UsageMeasured]) -> tuple[list[Decided], Counts]:
-    starts = _starts(trial.knob_changes, windows)
-    untouched, looks, kept = (starts[0] if starts else len(windows)), 0, 0
-    found = []
-    for number, ((begin, turn), start) in enumerate(zip(trial.knob_changes, starts, strict=True)):
+def _decisions(trial: TrialRecord, windows: Sequence[UsageMeasured]) -> tuple[list[KnobDecision], WindowCounts]:
+    starts = _first_windows(trial.knob_changes, windows)
+    undecided, probes, used = (starts[0] if starts else len(windows)), 0, 0
+    decisions = []
+    for number, ((begin, change), start) in enumerate(zip(trial.knob_changes, starts, strict=True)):
         end = starts[number + 1] if number + 1 < len(starts) else len(windows)
         since = max((other for other in starts if other < start), default=0)
-        if turn.by == PROBE:
-            looks += end - start
+        is_probe = change.by == PROBE
+        if is_probe:
+            probes += end - start
         else:
-            kept += end - start
+            used += end - start
         before = _pace([window for window in windows[since:start] if window.setting == windows[start - 1].setting])
-        after = _pace([window for window in windows[start:end] if window.setting == turn.setting])
-        step = _step(trial, begin, turn)
-        found.append(Decided(step, turn.setting, turn.why, turn.by == PROBE, before, after, start))
-    return found, Counts(untouched, looks, kept)
+        after = _pace([window for window in windows[start:end] if window.setting == change.setting])
+        step = _last_step(trial, begin, change)
+        decisions.append(KnobDecision(step, change.setting, change.why, is_probe, before, after, start))
+    return decisions, WindowCounts(undecided, probes, used)
 
 
-def _starts(turns: Sequence[tuple[int, SetKnobs]], windows: Sequence[UsageMeasured]) -> list[int]:
-    """The first window with each decision's setting: one that had begun before has another still. A decision that
-    never came into force begins and ends with the next."""
+def _first_windows(changes: Sequence[tuple[int, SetKnobs]], windows: Sequence[UsageMeasured]) -> list[int]:
+    """Return the number of the first window with each decision's setting.
+
+    A window that was open when the decision was made has the setting before. A decision that never came into force
+    gets the number of the next one.
+    """
     starts: list[int] = []
     end, next_start = len(windows), len(windows)
-    for begin, turn in reversed(turns):
-        next_start = next((i for i in range(begin, end) if windows[i].setting == turn.setting), next_start)
+    for begin, change in reversed(changes):
+        next_start = next((i for i in range(begin, end) if windows[i].setting == change.setting), next_start)
         end = begin
         starts.append(next_start)
     return starts[::-1]
 
 
-def _step(trial: TrialRecord, begin: int, turn: SetKnobs) -> int:
-    """The last that was done when it was decided: of a window that has just come, the report comes after it."""
-    told = [(report.at, report.step) for report in trial.reports if report.at <= turn.at]
-    seen = [(window.at, window.step) for window, _ in trial.windows[max(0, begin - 1) : begin]]
-    return max([*told, *seen], default=(0.0, 0))[1]
+def _last_step(trial: TrialRecord, begin: int, change: SetKnobs) -> int:
+    """Return the last step before a decision. `begin`: the number of windows then."""
+    reported = [(report.at, report.step) for report in trial.reports if report.at <= change.at]
+    # A window arrives before the report of its last step.
+    measured = [(window.at, window.step) for window, _ in trial.windows[max(0, begin - 1) : begin]]
+    return max([*reported, *measured], default=(0.0, 0))[1]
 
 
 # --- comparisons ------------------------------------------------------------------------------------------
@@ -267,31 +294,31 @@ def _paces(windows: Sequence[UsageMeasured]) -> dict[str, Pace]:
     return {setting: pace for setting, each in by_setting.items() if (pace := _pace(each)) is not None}
 
 
-def _estimates(trials: Sequence[TrialRecord]) -> Estimates:
-    costs: dict[tuple[int, str], list[Cost]] = {}
+def _estimates(trials: Sequence[TrialRecord]) -> TrialEstimates:
+    costs: dict[tuple[int, str], list[WindowCost]] = {}
     for trial in trials:
         of_kind: dict[str, list[UsageWindow]] = defaultdict(list)
         for window in trial.windows:
             of_kind[window.usage.kind].append(window)
-        costs |= {(trial.id, kind): costs_of(each, _seconds_a_step) for kind, each in of_kind.items()}
-    told = {of: evidence(each) for of, each in costs.items()}
+        costs |= {(trial.id, kind): window_costs(each, _seconds_a_step) for kind, each in of_kind.items()}
+    evidences = {of: evidence(each) for of, each in costs.items()}
     total: dict[str, Evidence] = {}
-    for (_, kind), each in told.items():
+    for (_, kind), each in evidences.items():
         total[kind] = total.get(kind, NO_EVIDENCE).plus(each)
-    return {of: Estimate(each, total[of[1]].minus(told[of])) for of, each in costs.items()}
+    return {of: Estimate(each, total[of[1]].minus(evidences[of])) for of, each in costs.items()}
 
 
 def _seconds_a_step(measured: UsageMeasured) -> float:
     return measured.seconds / measured.steps
 
 
-def _by_others(estimates: Estimates) -> Effects:
-    """By the trials that have measured both, each by how sure it is."""
-    found: dict[tuple[str, str], list[Effect]] = defaultdict(list)
+def _by_others(estimates: TrialEstimates) -> SettingEffects:
+    """Return the mean effect of each setting over the trials that were measured with it and without knobs."""
+    effects: dict[tuple[str, str], list[Effect]] = defaultdict(list)
     for (_, kind), estimate in estimates.items():
-        for text in estimate.settings if estimate.seen({}) else ():
-            found[kind, text].append(estimate.effect(json.loads(text), {}))
-    return {of: _mean(each) for of, each in found.items() if of[1] != UNTURNED}
+        for text in estimate.settings if estimate.windows({}) else ():
+            effects[kind, text].append(estimate.effect(json.loads(text), {}))
+    return {of: _mean(each) for of, each in effects.items() if of[1] != NOTHING_APPLIED}
 
 
 def _mean(effects: Sequence[Effect]) -> Effect:
@@ -301,34 +328,36 @@ def _mean(effects: Sequence[Effect]) -> Effect:
 
 
 def _effect(
-    estimate: Estimate | None, by_others: Effects, kind: str, setting: Setting
+    estimate: Estimate | None, by_others: SettingEffects, kind: str, setting: KnobSetting
 ) -> tuple[Effect | None, bool]:
-    """And whether others told it."""
-    if estimate is not None and estimate.seen({}) and estimate.seen(setting):
+    """Return a setting's effect, and whether other trials have shown it."""
+    if estimate is not None and estimate.windows({}) and estimate.windows(setting):
         return estimate.effect(setting, {}), False
     effect = by_others.get((kind, key(setting)))
     return effect, effect is not None
 
 
-def _saved(trial: TrialRecord, estimates: Estimates, by_others: Effects) -> tuple[float | None, float]:
-    """How many seconds more its windows would have taken with nothing turned, and how far that may be off. None:
-    there is nothing to compare with."""
-    turned: dict[tuple[str, str], float] = defaultdict(float)
+def _saved(trial: TrialRecord, estimates: TrialEstimates, by_others: SettingEffects) -> tuple[float | None, float]:
+    """Return how much longer the trial's windows would have taken without knobs, in seconds, and the error.
+
+    The first value is None if there is nothing to compare with.
+    """
+    seconds_with_knobs: dict[tuple[str, str], float] = defaultdict(float)
     for window, _ in trial.windows:
         if window.setting:
-            turned[window.kind, key(window.setting)] += window.seconds
+            seconds_with_knobs[window.kind, key(window.setting)] += window.seconds
     saved, errors = [], []
-    for (kind, text), seconds in turned.items():
+    for (kind, text), seconds in seconds_with_knobs.items():
         effect, _ = _effect(estimates[trial.id, kind], by_others, kind, json.loads(text))
         if effect is not None:
-            unturned = seconds * math.exp(-effect.log_ratio)
-            saved.append(unturned - seconds)
-            errors.append(unturned * effect.error)
-    if turned and not saved:
+            without_knobs = seconds * math.exp(-effect.log_ratio)
+            saved.append(without_knobs - seconds)
+            errors.append(without_knobs * effect.error)
+    if seconds_with_knobs and not saved:
         return None, 0.0
     return fsum(saved), fsum(errors)
 
 
-def _names(given: Iterable[str]) -> tuple[str, ...]:
-    """Each once."""
-    return tuple(dict.fromkeys(name for name in given if name))
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    """Return each name once, without empty ones."""
+    return tuple(dict.fromkeys(name for name in names if name))

@@ -1,4 +1,4 @@
-"""How much energy trials took: what meters told, and an estimate of the rest."""
+"""The energy of attempts: metered joules, and an estimate of the rest."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from tests.cli import studies
 from tests.system.stories import Story
 from thriftune.results.ledger import Ledger
 from thriftune.state import events as ev
-from thriftune.system.energy import BUSY_CORE_WATTS
-from thriftune.system.joules import NO_METER
+from thriftune.system.energy import BUSY_CORE_WATTS, NO_METER
 
 
 def ledger(story: Story) -> Ledger:
     return Ledger.of(story.history(), story.now)
 
 
-def test_where_nothing_was_measured_a_worker_draws_what_a_busy_core_does() -> None:
+def test_without_windows_a_worker_counts_as_a_busy_core() -> None:
     found = ledger(Story().begin().idle(99.99).end())
     assert found.joules == found.estimated_joules == pytest.approx(100 * BUSY_CORE_WATTS)
 
 
-def test_each_worker_of_a_trial_draws_and_each_machine_has_its_part() -> None:
+def test_each_worker_counts_on_its_machine() -> None:
     entries: list[ev.Event] = [ev.DriverStarted(0.0, 7, "here")]
     for name in ("a", "b"):
         entries += [ev.MachineRented(0.0, name, "spot", 1.0), ev.MachineReady(0.0, name, "spot", 4, 1.0)]
@@ -38,14 +37,14 @@ def test_each_worker_of_a_trial_draws_and_each_machine_has_its_part() -> None:
     assert found.to_json()["machines"][1]["estimated_joules"] == pytest.approx(35.0)
 
 
-def test_what_a_meter_told_counts_and_the_rest_is_at_the_same_watts() -> None:
+def test_time_without_windows_counts_with_the_same_watts() -> None:
     found = ledger(Story().begin().window(2.0, joules=40.0, meter="RAPL").idle(0.99).end())
     assert found.joules == pytest.approx(60.0)
     assert found.estimated_joules == pytest.approx(20.0)
     assert found.to_json()["joules_estimated"] is True
 
 
-def test_all_that_was_metered_is_no_estimate() -> None:
+def test_metered_joules_are_no_estimate() -> None:
     story = Story().begin().window(2.0, joules=40.0, meter="RAPL")
     found = Ledger.of(story.history(), story.now)
     assert (found.joules, found.estimated_joules) == (40.0, 0.0)
@@ -53,25 +52,25 @@ def test_all_that_was_metered_is_no_estimate() -> None:
 
 
 @pytest.mark.parametrize("meter", NO_METER)
-def test_what_no_meter_told_is_an_estimate(meter: str) -> None:
+def test_joules_without_a_meter_are_an_estimate(meter: str) -> None:
     story = Story().begin().window(2.0, joules=40.0, meter="RAPL").window(1.0, joules=7.0, meter=meter)
     found = Ledger.of(story.history(), story.now)
     assert (found.joules, found.estimated_joules) == (47.0, 7.0)
 
 
-def test_a_trial_of_which_nothing_was_measured_draws_what_the_others_did() -> None:
+def test_a_trial_without_windows_counts_with_the_watts_of_others() -> None:
     story = Story().begin().window(1.99, joules=40.0, meter="RAPL").end().begin().idle(2.99).end()
     metered = ledger(story).rows[0].work[1]
     assert metered.joules.total == metered.joules.estimated == pytest.approx(3.0 * 40.0 / 1.99)
 
 
-def test_windows_without_joules_are_not_covered() -> None:
+def test_windows_without_joules_do_not_count() -> None:
     """A log of a version or an engine that had no meter at all."""
     story = Story().begin().window(10.0, meter="")
     assert ledger(story).joules == pytest.approx(10 * BUSY_CORE_WATTS)
 
 
-def test_attempts_are_told_apart() -> None:
+def test_each_attempt_has_its_own_joules() -> None:
     story = (
         Story()
         .begin()
@@ -94,7 +93,7 @@ def test_attempts_are_told_apart() -> None:
         max_size=30,
     )
 )
-def test_the_sum_is_what_was_measured_and_something_for_the_rest(windows: list[tuple[Any, ...]]) -> None:
+def test_the_sum_has_all_measured_joules(windows: list[tuple[Any, ...]]) -> None:
     story = Story().begin()
     for seconds, joules, meter, lost in windows:
         story.window(seconds, joules=joules, meter=meter)
