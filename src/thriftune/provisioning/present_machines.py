@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from thriftune.planning.placement import choose_slots
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.state.events import Decision, Event, Move, ShareChanged
-from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 
@@ -20,18 +19,15 @@ class PresentMachines(Provisioner):
 
     - `gang`: workers of each trial, on as few machines as possible.
     - `at_a_time`: the most trials that run in parallel; None means as many as fit.
-    - `narrows`: run fewer trials on a machine if the history shows that this gets more work done.
     """
 
     backs_off: bool = True
     gang = 1
     at_a_time: int | None = None
-    narrows = False
 
-    def __init__(self, gang: int = 1, at_a_time: int | None = None, *, narrows: bool = False) -> None:
+    def __init__(self, gang: int = 1, at_a_time: int | None = None) -> None:
         self.gang = gang
         self.at_a_time = at_a_time
-        self.narrows = narrows
 
     def react(self, event: Event, history: History) -> Iterable[Decision]:
         """Move the trials that exceed this study's share when the share changes."""
@@ -52,17 +48,6 @@ class PresentMachines(Provisioner):
         if limit is not None and len(history.running) >= limit:
             return None
         free = {machine.id: slots for machine in history.machines.values() if (slots := machine.free_slots) > 0}
-        if self.narrows and history.trial_limits:
-            free = {name: slots for name, slots in free.items() if not _is_narrow(history.machines[name], history)}
         if self.gang == 1:
             return {min(free, key=free.__getitem__): 1} if free else None
         return choose_slots(self.gang, free)
-
-
-def _is_narrow(machine: Machine, history: History) -> bool:
-    """Tell whether the machine runs as many trials as are best for it.
-
-    It may have free slots all the same.
-    """
-    limit = history.trial_limits.get(machine.slots)
-    return limit is not None and len(machine.running) >= limit.at_a_time

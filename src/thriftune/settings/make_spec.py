@@ -59,7 +59,7 @@ def make_spec(space: Space | Mapping[str, Any], settings: Settings, *, target: T
         workers=cores() if settings.workers is None and is_local else settings.workers,
         engine="local" if is_local else "ray",
         engine_options=engine.options,
-        system=stored_system(settings.system, target, may_run_fewer=settings.workers is None),
+        system=stored_system(settings.system, target),
         storage="" if settings.storage is None else str(Path(settings.storage).expanduser().absolute()),
         **as_given,
         **_stored(converted),
@@ -68,19 +68,11 @@ def make_spec(space: Space | Mapping[str, Any], settings: Settings, *, target: T
 
 def with_limits(spec: Spec, limits: Mapping[str, Any]) -> Spec:
     """Return the spec with other limits: settings that `resume` takes, as tune() takes them."""
-    changes = _stored(limits)
-    if "workers" in changes and spec.system is not None:
-        changes["system"] = {**spec.system, "narrows": False}  # the user wants this many trials at a time
-    return replace(spec, **changes)
+    return replace(spec, **_stored(limits))
 
 
-def stored_system(
-    given: str | System | Mapping[str, Any], target: Target, *, may_run_fewer: bool
-) -> Mapping[str, Any] | None:
-    """Return the setting `system` as the log stores it; None if trials are not to be measured.
-
-    `may_run_fewer`: fewer trials may run at a time than there is room for, as the user has given no number.
-    """
+def stored_system(given: str | System | Mapping[str, Any], target: Target) -> Mapping[str, Any] | None:
+    """Return the setting `system` as the log stores it; None if trials are not to be measured."""
     system = system_of(given)
     if system is None or target.kind == "outside":
         return None
@@ -88,7 +80,7 @@ def stored_system(
         if given != "auto":
             raise SettingError("system: works for training functions only, not for commands; leave it out")
         return None
-    return {**system.written, "narrows": may_run_fewer}
+    return system.written
 
 
 def _searcher(settings: Settings) -> tuple[str, dict[str, Any]]:
