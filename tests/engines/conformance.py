@@ -30,7 +30,7 @@ TARGET = {
     "kind": "function",
     "where": "tests.engines.training_functions:act",
     "folder": str(ROOT),
-    "meter": [],  # runs may be measured
+    "measured": True,
 }
 """The training function of the engines under test."""
 

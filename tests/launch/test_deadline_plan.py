@@ -121,6 +121,8 @@ print(json.dumps({
     "rented": len(of(ev.MachineRented)),
     "rents": [[each.at, each.offer] for each in of(ev.Rent)],
     "ready": [each.at for each in of(ev.MachineReady) if each.machine in rented],
+    "workers": [[each.trial, each.attempt, sum((each.workers or {"": 1}).values())] for each in of(ev.Place)],
+    "measured": sorted({(each.trial, each.attempt) for each in of(ev.UsageMeasured)}),
     "places": [[each.at, each.trial, sum((each.workers or {"": 1}).values())] for each in of(ev.Place)],
     "releases": [each.at for each in of(ev.Release) if each.machine in rented],
     "prices": sorted({each.price_per_hour for each in of(ev.MachineRented)}),
@@ -169,6 +171,10 @@ def test_a_study_plans_for_its_deadline_and_goes_by_the_plan_also_when_resumed(c
     stage_2 = begun[8]
     gone = [at for at in first["releases"] if at <= stage_2]
     assert len(gone) >= many - 1, "they are let go as soon as nothing runs there"
+
+    alone = [[trial, attempt] for trial, attempt, workers in first["workers"] if workers == 1]
+    assert alone
+    assert first["measured"] == alone, "all attempts with one worker are tuned, and no others"
 
     output = cluster.run(STUDY, *(arguments[0], "whole", arguments[2]))
     second = written(output)

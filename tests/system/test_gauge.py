@@ -1,4 +1,4 @@
-"""How does a running attempt use its machine? Measured in this process; the driver says what the test says."""
+"""The gauge: it measures attempts in this process; the test plays the driver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thriftune.training.trial import Trial
 
 
 class Driver:
-    """Says what setting to go on with, after each window, one after the other."""
+    """Sends one of the settings after each window, in their order."""
 
     def __init__(self, *settings: Mapping[str, Any]) -> None:
         self.to_say = list(settings)
@@ -34,7 +34,7 @@ class Driver:
             self.said = self.to_say.pop(0)
         return 0
 
-    def told_setting(self) -> Mapping[str, Any] | None:
+    def take_setting(self) -> Mapping[str, Any] | None:
         said, self.said = self.said, None
         return said
 
@@ -120,7 +120,7 @@ def burn(cpu_seconds: float) -> None:
         pass
 
 
-def test_steps_are_measured_and_settings_come_into_force_between_them(
+def test_steps_are_measured_and_settings_are_applied_between_them(
     tmp_path: Path, quick: None, clock: Clock, dial: Dial
 ) -> None:
     driver = Driver({}, {"dial": 1}, {"dial": 1}, {})
@@ -160,10 +160,10 @@ def test_short_steps_make_a_window_together(tmp_path: Path, quick: None, clock: 
     assert all(window.seconds == pytest.approx(0.021) for window in driver.windows)
 
 
-def test_a_step_that_is_not_much_shorter_than_a_window_is_one(
+def test_a_single_step_may_be_shorter_than_other_windows(
     tmp_path: Path, quick: None, clock: Clock, dial: Dial
 ) -> None:
-    """A trial of few steps would have but one window, and nothing to compare."""
+    """Otherwise a trial of few steps would have one window, and nothing to compare."""
     driver = Driver()
     trial, _ = begun(a_run(tmp_path), driver, dial)
     for _ in trial.steps():
@@ -172,8 +172,8 @@ def test_a_step_that_is_not_much_shorter_than_a_window_is_one(
     assert [window.steps for window in driver.windows] == [1] * 6
 
 
-def test_what_happens_between_steps_is_not_theirs(tmp_path: Path, quick: None, clock: Clock, dial: Dial) -> None:
-    """Such as waiting for what the driver says."""
+def test_time_between_steps_does_not_count(tmp_path: Path, quick: None, clock: Clock, dial: Dial) -> None:
+    """The worker waits there for the driver's answer."""
     driver = Driver()
     driver.wait_for_setting = lambda seconds: clock.pass_(0.2)  # type: ignore[method-assign]
     trial, _ = begun(a_run(tmp_path), driver, dial)
@@ -208,7 +208,7 @@ def test_a_step_that_is_reported_twice_counts_once(tmp_path: Path, quick: None, 
     assert [window.step for window in driver.windows] == [1, 2, 3, 4, 5, 6]
 
 
-def test_what_cannot_be_turned_is_said_once_and_shows_in_what_is_measured(
+def test_a_refused_value_is_reported_once_and_not_in_the_windows_setting(
     tmp_path: Path, quick: None, clock: Clock, dial: Dial
 ) -> None:
     driver = Driver({"dial": 2}, {"dial": 2}, {"dial": 1})
@@ -221,7 +221,7 @@ def test_what_cannot_be_turned_is_said_once_and_shows_in_what_is_measured(
     assert [window.setting for window in driver.windows[:4]] == [{}, {}, {}, {"dial": 1}]
 
 
-def test_an_attempt_begins_with_what_it_was_given(tmp_path: Path, quick: None, dial: Dial) -> None:
+def test_an_attempt_begins_with_its_setting(tmp_path: Path, quick: None, dial: Dial) -> None:
     trial, gauge = begun(a_run(tmp_path, system={"dial": 1}), Driver(), dial)
     assert dial.at == 1
     gauge.end()
@@ -229,9 +229,7 @@ def test_an_attempt_begins_with_what_it_was_given(tmp_path: Path, quick: None, d
     assert trial.system == {}
 
 
-def test_options_stand_at_their_usual_value_until_they_are_turned(
-    tmp_path: Path, quick: None, clock: Clock, dial: Dial
-) -> None:
+def test_options_have_their_usual_value_at_first(tmp_path: Path, quick: None, clock: Clock, dial: Dial) -> None:
     driver = Driver({"loaders": 2})
     trial, _ = begun(a_run(tmp_path, options={"loaders": 0}), driver, dial)
     seen = []
@@ -243,15 +241,81 @@ def test_options_stand_at_their_usual_value_until_they_are_turned(
     assert Trial(a_run(tmp_path, options={"loaders": 0}), driver).system["loaders"] == 0, "also where it is off"
 
 
-def test_after_an_attempt_too_short_to_measure_the_next_is_left_alone(
-    tmp_path: Path, clock: Clock, dial: Dial
+def test_a_trial_without_a_setting_is_not_measured(tmp_path: Path, dial: Dial) -> None:
+    assert Instruments().gauge(a_run(tmp_path, system=None), Driver(), [dial]) is None
+
+
+def test_short_attempts_read_no_counters_after_the_first(
+    tmp_path: Path, quick: None, clock: Clock, dial: Dial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instruments = Instruments()
-    run = a_run(tmp_path)  # it takes no time at all
-    instruments.over(instruments.gauge(run, Driver(), [dial]))
-    assert instruments.gauge(run, Driver(), [dial]) is None
-    assert instruments.gauge(a_run(tmp_path, system={"dial": 1}), Driver(), [dial]) is not None
-    assert instruments.gauge(a_run(tmp_path, system=None), Driver(), [dial]) is None
+    read, reads = instruments.counters.read, 0
+
+    def count() -> dict[str, float]:
+        nonlocal reads
+        reads += 1
+        return read()
+
+    monkeypatch.setattr(instruments.counters, "read", count)
+    reads_of_first = 0
+    for number in range(3):
+        trial, gauge = begun(a_run(tmp_path), Driver(), dial, instruments)
+        for _ in trial.steps():
+            clock.pass_(0.001)
+            trial.report(loss=1.0)
+        instruments.end_attempt(gauge)
+        reads_of_first = reads if number == 0 else reads_of_first
+        assert reads == reads_of_first
+
+
+def test_a_long_attempt_after_a_short_one_is_measured(
+    tmp_path: Path, quick: None, clock: Clock, dial: Dial
+) -> None:
+    """Alternating short and long attempts in one worker: every long one is measured from its second step on."""
+    instruments = Instruments()
+    for _ in range(2):
+        driver = Driver()
+        trial, gauge = begun(a_run(tmp_path, max_steps=1), driver, dial, instruments)
+        for _ in trial.steps():
+            clock.pass_(0.001)
+            trial.report(loss=1.0)
+        instruments.end_attempt(gauge)
+        assert driver.windows == []
+        driver = Driver({"dial": 1})
+        trial, gauge = begun(a_run(tmp_path), driver, dial, instruments)
+        for _ in trial.steps():
+            clock.pass_(STEP_SECONDS)
+            trial.report(loss=1.0)
+        instruments.end_attempt(gauge)
+        assert [window.step for window in driver.windows] == [2, 3, 4, 5, 6]
+        assert not any(window.cold for window in driver.windows)
+        assert [window.setting for window in driver.windows] == [{}, *[{"dial": 1}] * 4]
+
+
+def test_the_window_of_a_delayed_attempt_is_cold_if_it_holds_the_first_step(
+    tmp_path: Path, quick: None, clock: Clock, dial: Dial
+) -> None:
+    """Loading data may take longer than a window, before the first step begins."""
+    instruments, driver = Instruments(), Driver()
+    instruments.end_attempt(begun(a_run(tmp_path), Driver(), dial, instruments)[1])
+    trial, _ = begun(a_run(tmp_path), driver, dial, instruments)
+    clock.pass_(STEP_SECONDS)
+    for _ in trial.steps():
+        clock.pass_(STEP_SECONDS)
+        trial.report(loss=1.0)
+    assert [window.cold for window in driver.windows] == [True, *[False] * 5]
+
+
+def test_an_attempt_that_begins_with_a_setting_is_measured_after_a_short_one(
+    tmp_path: Path, quick: None, clock: Clock, dial: Dial
+) -> None:
+    instruments, driver = Instruments(), Driver()
+    instruments.end_attempt(begun(a_run(tmp_path), Driver(), dial, instruments)[1])
+    trial, _ = begun(a_run(tmp_path, system={"dial": 1}), driver, dial, instruments)
+    for _ in trial.steps():
+        clock.pass_(STEP_SECONDS)
+        trial.report(loss=1.0)
+    assert [window.step for window in driver.windows] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_long_attempt_is_measured_less_and_less_often(tmp_path: Path, clock: Clock, dial: Dial) -> None:
@@ -264,16 +328,15 @@ def test_a_long_attempt_is_measured_less_and_less_often(tmp_path: Path, clock: C
     assert sum(window.steps for window in driver.windows) > 33_000
 
 
-def test_what_is_wrong_with_a_meter_is_said_once(tmp_path: Path, quick: None, clock: Clock, dial: Dial) -> None:
-    driver, instruments = Driver(), Instruments(["false"])
+def test_a_problem_of_the_meter_is_reported_once(tmp_path: Path, quick: None, clock: Clock, dial: Dial) -> None:
+    driver, instruments = Driver(), Instruments()
+    instruments.energy.problem = "RAPL: it cannot be read"
     trial, gauge = begun(a_run(tmp_path), driver, dial, instruments)
-    (problem,) = gauge.problems
-    assert problem.startswith("energy: false: failed with status 1")
+    assert gauge.problems == ["energy: RAPL: it cannot be read"]
     for _ in trial.steps():
         clock.pass_(STEP_SECONDS)
         trial.report(loss=1.0)
     assert not [event for event in driver.heard if isinstance(event, Warned)]
-    assert {window.meter for window in driver.windows} == {"estimate"}
     _, again = begun(a_run(tmp_path), driver, dial, instruments)
     assert again.problems == []
 
@@ -295,7 +358,7 @@ def test_steps_that_are_not_reported_count_with_their_time(
     assert seen == [0] * 4 + [1] * 6
 
 
-def test_what_lasts_is_told_also_of_the_next_attempt(tmp_path: Path, quick: None, clock: Clock) -> None:
+def test_a_knob_that_lasts_is_in_the_next_attempts_setting(tmp_path: Path, quick: None, clock: Clock) -> None:
     class Lasting(Dial):
         lasts = True
 
@@ -305,24 +368,24 @@ def test_what_lasts_is_told_also_of_the_next_attempt(tmp_path: Path, quick: None
         for _ in trial.steps():
             clock.pass_(STEP_SECONDS)
             trial.report(loss=1.0)
-        instruments.over(gauge)
+        instruments.end_attempt(gauge)
     assert [window.setting for window in driver.windows] == [{}, {"dial": 1}, {"dial": 1}, {"dial": 1}]
     assert [window.cold for window in driver.windows] == [True, False, True, False]
 
 
-def test_what_cannot_be_put_back_is_told_when_the_attempt_is_over(tmp_path: Path, quick: None) -> None:
+def test_a_knob_that_cannot_be_restored_is_reported_at_the_end(tmp_path: Path, quick: None) -> None:
     class Stuck(Dial):
         def restore(self) -> None:
             sys.exit("it is stuck")
 
     instruments = Instruments()
     _, gauge = begun(a_run(tmp_path, system={"dial": 1}), Driver(), Stuck(), instruments)
-    assert instruments.over(gauge) == ["dial: cannot be put back: SystemExit: it is stuck"]
-    assert instruments.over(None) == []
+    assert instruments.end_attempt(gauge) == ["dial: cannot be restored: SystemExit: it is stuck"]
+    assert instruments.end_attempt(None) == []
 
 
-def test_a_worker_loads_no_more_for_it_than_it_needs() -> None:
-    """Every worker pays for it, also where training takes no such library."""
+def test_a_worker_does_not_import_numpy() -> None:
+    """Training may need no such library."""
     code = "import thriftune.engines.worker, thriftune.system.gauge, sys; print('numpy' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"

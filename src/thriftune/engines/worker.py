@@ -64,7 +64,7 @@ class DriverLink:
         self._inbox: list[Any] = []  # messages that were received and not processed, in order
         self._ends: set[tuple[int, int]] = set()  # the attempts that the driver wants to end
         self._judged_number = 0  # the number of the attempt's last report that was judged
-        self._setting: Mapping[str, Any] | None = None  # a new knob setting that told_setting() has not returned
+        self._setting: Mapping[str, Any] | None = None  # a new knob setting that take_setting() has not returned
         self._run: Run | None = None  # the attempt that runs
         self._lock = threading.RLock()  # held by the thread that receives messages
         self._receiving = False  # True in a signal handler that has interrupted the receiving thread
@@ -129,7 +129,7 @@ class DriverLink:
         """Wait for a new knob setting, or until the time is over."""
         self._wait(lambda: self._setting is not None, seconds)
 
-    def told_setting(self) -> Mapping[str, Any] | None:
+    def take_setting(self) -> Mapping[str, Any] | None:
         """Return the latest new knob setting, once; None if there is none."""
         with self._lock:
             setting, self._setting = self._setting, None
@@ -216,8 +216,7 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
     train: Train | None = None
     knobs: Sequence[Knob] = ()
     # Loaded before the first trial starts, so that the time does not count as the trial's.
-    meter = settings["target"].get("meter")
-    instruments = None if meter is None else _instruments(meter)
+    instruments = _instruments() if settings["target"].get("measured") else None
     while (run := link.next_run()) is not None:
         snapshot.write_mark(MARK)
         if train is None:
@@ -230,7 +229,7 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
             snapshot.update()
         gauge = None if instruments is None else instruments.gauge(run, link, knobs)
         outcome = attempt(train, run, link, gauge)
-        problems = [] if instruments is None else instruments.over(gauge)
+        problems = [] if instruments is None else instruments.end_attempt(gauge)
         for problem in problems:
             link.send(Warned(wall_time(), run.trial, run.attempt, problem))
         stay = snapshot.restore() and not problems and isinstance(outcome, Ended)
@@ -240,14 +239,11 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
     os._exit(0)
 
 
-def _instruments(meter: Sequence[str]) -> Instruments:
-    """Return the instruments that measure runs.
-
-    `meter`: the names of their meters.
-    """
+def _instruments() -> Instruments:
+    """Return the instruments that measure runs."""
     from thriftune.system.gauge import Instruments  # imported only if runs are measured
 
-    return Instruments(meter)
+    return Instruments()
 
 
 def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> Event:

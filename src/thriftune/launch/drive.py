@@ -33,6 +33,7 @@ from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
 from thriftune.stopping.protocol import Stopper
 from thriftune.store.protocol import Store
+from thriftune.system.removed import notes as removed_system_settings
 from thriftune.training.command_line import shared_folder
 
 if TYPE_CHECKING:
@@ -90,22 +91,17 @@ def drive(
         if function is not None:
             spec = store_function(spec, files, function)
         store.update_spec(spec.name, spec.to_json())
-        target = asdict(spec.target) | {"meter": None if spec.system is None else spec.system["meter"]}
+        target = asdict(spec.target) | {"measured": spec.system is not None}
         if spec.target.kind == "pickled":
             target["where"] = str(files.function)
         with view, open_runtime(spec_with_folder, files, history, target, view.note) as runtime:
-            tuner = _make_tuner(spec, runtime, store, system, view)
+            tuner = _make_tuner(spec, runtime, system, view)
             conductor = Conductor(runtime.spec, history, searcher, runtime.provisioner, stopper, tuner)
             if not history.trials:
                 _show_first_remarks(spec, history, view)
             halted = Driver(store, conductor, runtime.engine, runtime.cloud, clock, view, callbacks).run()
             for line in history.unread.sentences() if halted is None else ():
                 view.say(line)
-            if tuner is not None:
-                from thriftune.system.setup import remember
-
-                if (problem := remember(tuner, history, spec, store)) is not None:
-                    view.note(problem)
     _raise_if_stopped(store, spec, history, halted)
     if callbacks is not None and callbacks.on_study_end is not None:
         callbacks.on_study_end(spec, history)
@@ -150,20 +146,19 @@ def _stopping_rule(spec: Spec) -> Stopper:
     return STOPPERS.make(*(spec.stopping, spec.stopping_options) if spec.judged else ("none", {}))
 
 
-def _make_tuner(
-    spec: Spec, runtime: Runtime, store: Store, system: Mapping[str, Any] | None, view: View
-) -> SystemTuner | None:
+def _make_tuner(spec: Spec, runtime: Runtime, system: Mapping[str, Any] | None, view: View) -> SystemTuner | None:
     """Return what tunes trials to their machine; None if they are not to be measured."""
     if spec.system is None:
         return None
     if runtime.cores_per_slot is None:
-        default = stored_system("auto", spec.target, may_run_fewer=spec.system["narrows"])
-        if spec.system != default:
-            view.say("system: trials with several workers, and plans for a deadline, are not tuned")
+        if spec.system != stored_system("auto", spec.target):
+            view.say("system: trials with several workers are not tuned")
         return None
-    from thriftune.system.setup import make_tuner  # imports numpy and more
+    for note in removed_system_settings(spec.system, system or {}):
+        view.say(note)
+    from thriftune.system.setup import make_tuner  # late: it imports numpy
 
-    return make_tuner(spec, store, runtime.cores_per_slot, system or {})
+    return make_tuner(spec, runtime.cores_per_slot, system or {})
 
 
 def _show_first_remarks(spec: Spec, history: History, view: View) -> None:

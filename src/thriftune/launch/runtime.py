@@ -68,7 +68,7 @@ def open_runtime(
     else:
         slots = spec.workers or cores()
         engine = LocalEngine(files.run, slots, dict(target))
-        policy = PresentMachines(narrows=_narrows(spec))
+        policy = PresentMachines()
         yield Runtime(engine, LocalCloud(slots), policy, spec, cores() / slots)
 
 
@@ -117,8 +117,9 @@ def _on_ray(
             own_workers_on=engine.workers_on,
         )
         try:
-            one_worker = where.gang == 1 and not _by_plan(spec, kinds)  # a plan may give a trial several
-            yield Runtime(engine, cloud, policy, planned_spec, where.cpus or None if one_worker else None)
+            # A plan gives each trial one or more workers, whatever the gang; those with one are tuned.
+            may_be_one = where.gang == 1 or _by_plan(spec, kinds)
+            yield Runtime(engine, cloud, policy, planned_spec, where.cpus or None if may_be_one else None)
         finally:
             cloud.release_claims()
     finally:
@@ -151,7 +152,7 @@ def _policy(
     trials. The deadline is shortened by the time that it took to measure steps for the plan.
     """
     if not kinds:
-        return PresentMachines(where.gang, spec.workers, narrows=_narrows(spec)), spec
+        return PresentMachines(where.gang, spec.workers), spec
     if not _by_plan(spec, kinds):
         from thriftune.provisioning.scale_to_demand import ScaleToDemand
 
@@ -164,11 +165,6 @@ def _policy(
         say(f"{' and '.join(unused)}: ignored, as the plan for the deadline decides how many to use")
     plan = deadline_plan(spec, where, cluster, kinds, target, files.folder, say)
     return PlanFollower(plan, machines_fail=True), within(spec, plan)
-
-
-def _narrows(spec: Spec) -> bool:
-    """Return whether fewer trials may run at a time than there is room for."""
-    return spec.system is not None and bool(spec.system["narrows"])
 
 
 def _by_plan(spec: Spec, kinds: Sequence[CloudProfile]) -> bool:

@@ -246,7 +246,8 @@ class Driver:
                     pass
         for trial_id in knobs_changed:
             record = self._history.trials[trial_id]
-            self._engine.set_knobs(trial_id, record.attempts, record.knob_setting)
+            if sum(record.workers.values()) <= 1:
+                self._engine.set_knobs(trial_id, record.attempts, record.knob_setting)
         if self._spec.judged:  # last: a trial that goes on here was not ended above
             for entry in log:
                 if type(entry) is ev.Reported:
@@ -320,7 +321,7 @@ def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = Fa
         judged=spec.judged,
         workers=sum(trial.workers.values()) or 1,
         save_every=trial.save_every,
-        system=trial.knob_setting if measured else None,
+        system=trial.knob_setting if measured and sum(trial.workers.values()) <= 1 else None,
         names=spec.space.names,
         asked_of=sorted({name for each in spec.space.parameters for name in each.when or {}}),
         options={name: values[0] for name, values in (spec.system or {}).get("options", {}).items()},

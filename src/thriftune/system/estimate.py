@@ -1,83 +1,142 @@
-"""What does a step of a trial cost with each setting? All that was measured and is known, in one estimate.
+"""Estimate the cost of a trial's steps under each knob setting, by Bayesian linear regression.
 
-The logarithm of a step's cost is a sum: what the trial costs, what each knob that is turned adds, what several do
-together, what more trials on the machine add (the same for each doubling of them), what an attempt's first step
-adds, what each doubling of the steps so far does, as some training gets slower or quicker as it goes on, and what
-the first window of a setting adds, in which threads begin and memory is had for the first time. Of each there is
-an expectation before anything is measured, so that every window says what it can, and nothing more: Bayesian
-linear regression. Two settings can so be compared that were seen in other company, or of which one was seen at an
-attempt's beginning only; the estimate's error tells how well.
+The logarithm of a step's cost is a sum of
+
+- the trial's own cost,
+- the effect of each knob that is applied, and of several knobs together,
+- the effect of its circumstances: more trials on the machine (the same for each doubling), an attempt's first
+  step, each doubling of the steps so far (some training gets slower or faster), and a setting's first window, in
+  which threads start and memory is requested for the first time.
+
+Each part has an expected value and an error before anything is measured. Every window then adds what it can tell.
+So two settings can be compared although one was only measured beside more trials, or in an attempt's first step:
+the error of their difference tells how well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from thriftune.system.known_work import key, setting_of
+from thriftune.state.events import UsageMeasured
+from thriftune.state.trial_record import TrialRecord, UsageWindow
+from thriftune.system.knob_settings import KnobSetting, key, setting_of
 
-Setting = Mapping[str, Any]
 Array = npt.NDArray[np.float64]
 
-_TRIAL = "the trial"
+_TRIAL, _FIRST_STEP = "the trial", "an attempt's first step"
 _CIRCUMSTANCES = (
     "each doubling of trials on the machine",
-    "an attempt's first step",
+    _FIRST_STEP,
     "each doubling of steps",
-    "a knob just turned",
+    "a setting's first window",
 )
-"""What a cost is made of, beside what is turned; settings' parts are named by their keys."""
+_NO_KNOBS = frozenset([_TRIAL, *_CIRCUMSTANCES])
+"""The names of those parts of a cost that are not about knobs. A knob's part has the key of its value as name."""
 
-_TRIAL_ERROR, _KNOB_ERROR, _TOGETHER_ERROR = 10.0, 0.4, 0.1
-"""How far the logarithms may be from nothing, before anything is known. Knobs hardly work on each other."""
+_TRIAL_ERROR = 10.0
+"""A trial's own cost is unknown: by its logarithm, it may be anything."""
 
 _EXPECTED = np.array([0.0, 0.1, 0.0, 0.08])
 _ERRORS = np.array([0.15, 0.3, 0.2, 0.08])
-_OTHER_TRIAL_ERRORS = np.array([0.05, 0.1, 0.03, 0.04])
-"""Of the circumstances: what is expected, how far that may be off, and by how much trials of a study differ."""
-
-_KNOWN_ERROR = 0.07
-"""Of what one window of similar work says of a trial."""
+_TRIALS_DIFFER = np.array([0.05, 0.1, 0.03, 0.04])
+"""For each circumstance: its expected effect, the error of that, and by how much it differs between trials."""
 
 _USUAL_NOISE, _USUAL_WEIGHT = 0.1, 2
+"""Windows that agree in everything are expected to differ by this much, as if so many had shown it."""
+
 _LEAST_NOISE = 0.02
-_MOST_OF_OTHERS = 20
-"""How much windows differ by themselves is expected to be so much, as if so many had said so; other trials count
-like so many more at most."""
+_MOST_COLD_ERROR = 0.2
+"""The effect of an attempt's first step is known if its error is less than this."""
 
+_MOST_WEIGHT_OF_OTHERS = 20
+"""Other trials' windows count for the noise like at most so many of the trial's own."""
 
-class Cost(NamedTuple):
-    """What a step cost in a window, with so many trials on the machine; `cold`: an attempt's first is in it.
-    `step`: the window's last. `turned`: the window before it, of the same attempt, had another setting.
-    `disturbed`: it tells nothing of the setting, but that it was looked at."""
+_BUSY_SHARE = 0.25
+"""If programs wait for a core for this share of the time, no core is idle."""
 
-    setting: str  # its key()
-    beside: int
-    cold: bool
-    cost: float
-    step: int = 1
-    turned: bool = False
-    disturbed: bool = False
-
-    @property
-    def circumstances(self) -> tuple[float, ...]:
-        return math.log2(max(1, self.beside)), float(self.cold), math.log2(max(1, self.step)), float(self.turned)
+_CROWDED_SHARE = 0.4
+"""If programs wait for a core for this share of the time, a trial's threads wait for each other, and its steps may
+take twenty times as long. Such a window tells nothing of a setting with more threads."""
 
 
 class Effect(NamedTuple):
-    """Of a setting: the logarithm of its cost a step over that of another."""
+    """The logarithm of a step's cost under a setting over that under another, and its standard error."""
 
     log_ratio: float
     error: float
 
 
+NEUTRAL, NEUTRAL_TOGETHER = Effect(0.0, 0.4), Effect(0.0, 0.1)
+"""Expected without any knowledge: for a knob's value, and for several knobs beside the sum of their effects."""
+
+
+def neutral_prior(part: str) -> Effect:
+    return NEUTRAL if len(setting_of(part)) == 1 else NEUTRAL_TOGETHER
+
+
+class WindowCost(NamedTuple):
+    """The cost of a step in a usage window, and the window's circumstances.
+
+    - `setting`: the key of its setting.
+    - `trials`: how many trials were on the machine.
+    - `cold`: it holds the attempt's first step.
+    - `step`: its last step.
+    - `changed`: the attempt's window before it had another setting.
+    - `crowded`: it tells nothing of the setting's effect.
+    """
+
+    setting: str
+    trials: int
+    cold: bool
+    cost: float
+    step: int = 1
+    changed: bool = False
+    crowded: bool = False
+
+    @property
+    def circumstances(self) -> tuple[float, ...]:
+        doublings = math.log2(max(1, self.trials)), math.log2(max(1, self.step))
+        return doublings[0], float(self.cold), doublings[1], float(self.changed)
+
+
+def window_costs(windows: Sequence[UsageWindow], cost_of: Callable[[UsageMeasured], float]) -> list[WindowCost]:
+    costs = []
+    before: KnobSetting | None = None
+    for usage, trials in windows:
+        changed = not usage.cold and before is not None and usage.setting != before
+        before = usage.setting
+        if (cost := cost_of(usage)) > 0.0:
+            crowded = "threads" in usage.setting and _waiting_share(usage) > _CROWDED_SHARE
+            costs.append(WindowCost(key(usage.setting), trials, usage.cold, cost, usage.step, changed, crowded))
+    return costs
+
+
+def machine_kind(trial: TrialRecord) -> str:
+    """Return the kind of the machine on which the trial was measured last, or ""."""
+    return trial.windows[-1].usage.kind if trial.windows else ""
+
+
+def comparable_windows(trial: TrialRecord) -> list[UsageWindow]:
+    """Return the trial's windows on the kind of machine on which it was measured last."""
+    return [window for window in trial.windows if window.usage.kind == machine_kind(trial)]
+
+
+def no_core_is_idle(usage: UsageMeasured) -> bool:
+    return _waiting_share(usage) > _BUSY_SHARE
+
+
+def _waiting_share(usage: UsageMeasured) -> float:
+    return usage.counters.get("cpu_pressure_seconds", 0.0)
+
+
 class Evidence(NamedTuple):
-    """What trials say of the circumstances, and of noise: `spread` is the sum of so many (`free`) squares."""
+    """What a trial tells of the circumstances, and of noise: `spread` is the sum of `free` squares."""
 
     precision: Array
     weighted: Array
@@ -96,11 +155,11 @@ class Evidence(NamedTuple):
 NO_EVIDENCE = Evidence(np.zeros((len(_EXPECTED),) * 2), np.zeros(len(_EXPECTED)), 0.0, 0)
 
 
-def evidence(costs: Sequence[Cost]) -> Evidence:
-    """Of one trial, by windows of one setting that differ in nothing else."""
+def evidence(costs: Sequence[WindowCost]) -> Evidence:
+    """Return a trial's evidence, from windows with the same setting in different circumstances."""
     groups: dict[str, list[list[float]]] = {}
     for cost in costs:
-        if not cost.disturbed:
+        if not cost.crowded:
             groups.setdefault(cost.setting, []).append([*cost.circumstances, math.log(cost.cost)])
     spread, free = _spread(costs)
     weight = _noise(spread, free) ** -2
@@ -114,146 +173,134 @@ def evidence(costs: Sequence[Cost]) -> Evidence:
     return Evidence(precision, weighted, spread, free)
 
 
-class Known(NamedTuple):
-    """What similar work says: by key of a setting, its cost relative to that of the setting `under`, and in how
-    many windows that was seen (one, unless said)."""
-
-    ratios: Mapping[str, float]
-    under: Setting
-    looks: Mapping[str, int]
-
-    def looks_at(self, text: str) -> int:
-        return self.looks.get(text, 1) if text in self.ratios else 0
-
-
 class Estimate:
-    """Of one trial's settings."""
+    """The estimated costs of one trial's settings.
 
-    def __init__(self, costs: Sequence[Cost], others: Evidence = NO_EVIDENCE, known: Sequence[Known] = ()) -> None:
-        """`others`: what other trials of the study say. `known`: of each piece of similar work, what it says."""
-        self._looks: dict[str, int] = {}
+    - `others`: the evidence of the study's other trials.
+    - `prior`: what is expected of each knob's part, by its key, before the trial's own windows.
+    """
+
+    def __init__(
+        self,
+        costs: Sequence[WindowCost],
+        others: Evidence = NO_EVIDENCE,
+        prior: Callable[[str], Effect] = neutral_prior,
+    ) -> None:
+        self._prior = prior
+        self._windows: dict[str, int] = {}  # by setting, how many windows it has
+        self._warm = {cost.setting for cost in costs if not cost.cold}
         for cost in costs:
-            self._looks[cost.setting] = self._looks.get(cost.setting, 0) + 1
-        self.windows = len(costs)
-        self.known = known
+            self._windows[cost.setting] = self._windows.get(cost.setting, 0) + 1
         spread, free = _spread(costs)
-        weight = min(1.0, _MOST_OF_OTHERS / max(1, others.free))
-        self.noise = _noise(spread + weight * others.spread, free + weight * others.free)
-        self._last = costs[-1] if costs else None
-        rows = [(_window(each), math.log(each.cost), self.noise) for each in costs if not each.disturbed]
-        for piece in known:
-            for text, ratio in piece.ratios.items():
-                error = _KNOWN_ERROR / math.sqrt(piece.looks_at(text))
-                rows.append((_difference(setting_of(text), piece.under), math.log(ratio), error))
-        self._fit(rows, others)
+        weight = min(1.0, _MOST_WEIGHT_OF_OTHERS / max(1, others.free))
+        self._noise = _noise(spread + weight * others.spread, free + weight * others.free)
+        self._fit([cost for cost in costs if not cost.crowded], others)
 
-    def _fit(self, rows: Sequence[tuple[Mapping[str, float], float, float]], others: Evidence) -> None:
-        names = [_TRIAL, *_CIRCUMSTANCES, *sorted({n for row, _, _ in rows for n in row} - _PARTS)]
+    def _fit(self, costs: Sequence[WindowCost], others: Evidence) -> None:
+        rows = [_parts_of_window(cost) for cost in costs]
+        names = [_TRIAL, *_CIRCUMSTANCES, *sorted({name for row in rows for name in row} - _NO_KNOBS)]
         self._place = {name: place for place, name in enumerate(names)}
-        expected, covariance = _expected(others)
-        mean = np.zeros(len(names))
-        around = slice(1, 1 + len(_CIRCUMSTANCES))
-        mean[around] = expected
-        precision = np.diag([_prior_error(name) ** -2 for name in names])
-        precision[around, around] = np.linalg.inv(covariance)
+        circumstances = slice(1, 1 + len(_CIRCUMSTANCES))
+        mean, errors = np.zeros(len(names)), np.full(len(names), _TRIAL_ERROR)
+        for name in names[circumstances.stop :]:
+            mean[self._place[name]], errors[self._place[name]] = self._prior(name)
+        precision = np.diag(errors**-2)
+        mean[circumstances], covariance = _expected_circumstances(others)
+        precision[circumstances, circumstances] = np.linalg.inv(covariance)
         weighted = precision @ mean
         if rows:
             seen = np.zeros((len(rows), len(names)))
-            for number, (row, _, _) in enumerate(rows):
+            for number, row in enumerate(rows):
                 for name, value in row.items():
                     seen[number, self._place[name]] = value
-            weights = np.array([error**-2 for _, _, error in rows])
-            precision = precision + (seen * weights[:, None]).T @ seen
-            weighted = weighted + seen.T @ (weights * np.array([log for _, log, _ in rows]))
+            weight = self._noise**-2
+            precision = precision + weight * seen.T @ seen
+            weighted = weighted + weight * seen.T @ np.array([math.log(cost.cost) for cost in costs])
         self._covariance = np.linalg.inv(precision)
         self._mean = self._covariance @ weighted
 
     @property
     def settings(self) -> list[str]:
-        """Keys of those that were seen, or are known."""
-        known = [text for piece in self.known for text in (key(piece.under), *piece.ratios)]
-        return list(dict.fromkeys([*self._looks, *known]))
+        """The keys of the settings that the trial was measured with."""
+        return list(self._windows)
 
-    def looks(self, setting: Setting) -> int:
-        """Windows that show it, of this trial and of what is known."""
-        text = key(setting)
-        return self._looks.get(text, 0) + sum(piece.looks_at(text) for piece in self.known)
+    @property
+    def parts(self) -> list[str]:
+        """The keys of the knob values that the trial was measured with."""
+        return [name for name in self._place if name not in _NO_KNOBS]
 
-    def seen(self, setting: Setting) -> bool:
-        """In this trial itself."""
-        return key(setting) in self._looks
+    def windows(self, setting: KnobSetting) -> int:
+        """Return in how many windows the trial was measured with this setting."""
+        return self._windows.get(key(setting), 0)
 
-    def effect(self, setting: Setting, than: Setting) -> Effect:
-        row = _difference(setting, than)
-        places = [(self._place[name], value) for name, value in row.items() if name in self._place]
-        log_ratio = sum(value * float(self._mean[place]) for place, value in places)
-        return Effect(log_ratio, math.sqrt(max(0.0, self._shared(row, row))))
+    def can_compare(self, setting: KnobSetting) -> bool:
+        """Return whether windows tell what a step costs under the setting.
 
-    def error_after(self, setting: Setting, than: Setting, look_at: Setting, beside: int) -> float:
-        """What the error of the effect would be after one more window."""
-        step, last = (1, key(look_at)) if self._last is None else (self._last.step + 1, self._last.setting)
-        look = Cost(key(look_at), beside, False, 1.0, step, turned=key(look_at) != last)
-        row, window = _difference(setting, than), _window(look)
-        told = self._shared(row, window) ** 2 / (self._shared(window, window) + self.noise**2)
-        return math.sqrt(max(0.0, self._shared(row, row) - told))
+        A window with an attempt's first step only tells this once it is known how much longer such a step takes.
+        """
+        text, cold = key(setting), self._place[_FIRST_STEP]
+        known_cold = self._covariance[cold, cold] < _MOST_COLD_ERROR**2
+        return text in self._warm or (text in self._windows and bool(known_cold))
 
-    def _shared(self, one: Mapping[str, float], other: Mapping[str, float]) -> float:
-        """The covariance of two sums."""
-        total = 0.0
-        for name, value in one.items():
-            if name not in self._place:
-                total += value * other.get(name, 0.0) * _prior_error(name) ** 2
-                continue
-            row = self._covariance[self._place[name]]
-            total += value * sum(v * float(row[self._place[n]]) for n, v in other.items() if n in self._place)
-        return total
+    def effect(self, setting: KnobSetting, than: KnobSetting) -> Effect:
+        """Return the effect of a setting relative to that of another."""
+        row = dict.fromkeys(_knob_parts(setting), 1.0)
+        for name in _knob_parts(than):
+            row[name] = row.get(name, 0.0) - 1.0
+        return self._sum(row)
+
+    def part(self, name: str) -> Effect:
+        """Return the effect of a knob's value by its key, or of several knobs beside the sum of their effects."""
+        return self._sum({name: 1.0})
+
+    def _sum(self, row: Mapping[str, float]) -> Effect:
+        log_ratio = variance = 0.0
+        places, values = [], []
+        for name, value in row.items():
+            if name in self._place:
+                places.append(self._place[name])
+                values.append(value)
+            else:
+                prior = self._prior(name)
+                log_ratio += value * prior.log_ratio
+                variance += (value * prior.error) ** 2
+        seen = np.array(values)
+        log_ratio += float(seen @ self._mean[places])
+        variance += float(seen @ self._covariance[np.ix_(places, places)] @ seen)
+        return Effect(log_ratio, math.sqrt(max(0.0, variance)))
 
 
-_PARTS = frozenset([_TRIAL, *_CIRCUMSTANCES])
-
-
-def _parts(setting: Setting) -> list[str]:
-    """Each knob that is turned, and all of them together."""
+def _knob_parts(setting: KnobSetting) -> list[str]:
+    """Return the keys of each knob alone, and that of all knobs together."""
     alone = [key({name: value}) for name, value in setting.items()]
     return [*alone, key(setting)] if len(alone) > 1 else alone
 
 
-def _window(cost: Cost) -> dict[str, float]:
-    around = dict(zip(_CIRCUMSTANCES, cost.circumstances, strict=True))
-    return {_TRIAL: 1.0, **around, **dict.fromkeys(_parts(setting_of(cost.setting)), 1.0)}
+def _parts_of_window(cost: WindowCost) -> dict[str, float]:
+    circumstances = dict(zip(_CIRCUMSTANCES, cost.circumstances, strict=True))
+    return {_TRIAL: 1.0, **circumstances, **dict.fromkeys(_knob_parts(setting_of(cost.setting)), 1.0)}
 
 
-def _expected(others: Evidence) -> tuple[Array, Array]:
-    """Of the circumstances of a trial, and how sure that is."""
+def _expected_circumstances(others: Evidence) -> tuple[Array, Array]:
+    """Return the expected effects of a trial's circumstances, and their covariance."""
     prior = np.diag(_ERRORS**-2)
     covariance = np.linalg.inv(prior + others.precision).astype(np.float64)
     expected: Array = covariance @ (prior @ _EXPECTED + others.weighted)
-    return expected, covariance + np.diag(_OTHER_TRIAL_ERRORS**2)
+    return expected, covariance + np.diag(_TRIALS_DIFFER**2)
 
 
-def _difference(setting: Setting, than: Setting) -> dict[str, float]:
-    row = dict.fromkeys(_parts(setting), 1.0)
-    for name in _parts(than):
-        row[name] = row.get(name, 0.0) - 1.0
-    return {name: value for name, value in row.items() if value}
+def _spread(costs: Sequence[WindowCost]) -> tuple[float, int]:
+    """Return half the sum of squared differences of successive equal windows, and the number of differences.
 
-
-def _prior_error(name: str) -> float:
-    if name in _PARTS:
-        return _TRIAL_ERROR
-    return _KNOB_ERROR if len(setting_of(name)) == 1 else _TOGETHER_ERROR
-
-
-def _spread(costs: Sequence[Cost]) -> tuple[float, int]:
-    """By how much windows differ from the one before that is alike in everything: halves of squares, and of how
-    many. What changes slowly does not count."""
+    Equal windows agree in setting and circumstances. Slow changes do not count as noise.
+    """
     groups: dict[tuple[str, int, bool, bool], list[float]] = {}
     for cost in costs:
-        if not cost.disturbed:
-            alike = cost.setting, cost.beside, cost.cold, cost.turned
-            groups.setdefault(alike, []).append(math.log(cost.cost))
-    steps = [later - earlier for group in groups.values() for earlier, later in pairwise(group)]
-    return sum(step**2 for step in steps) / 2, len(steps)
+        if not cost.crowded:
+            group = cost.setting, cost.trials, cost.cold, cost.changed
+            groups.setdefault(group, []).append(math.log(cost.cost))
+    differences = [later - earlier for group in groups.values() for earlier, later in pairwise(group)]
+    return sum(difference**2 for difference in differences) / 2, len(differences)
 
 
 def _noise(spread: float, free: float) -> float:

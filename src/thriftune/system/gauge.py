@@ -1,7 +1,7 @@
-"""How does a running attempt use its machine? It is measured step by step, and its knobs are turned between steps.
+"""Measure how a running attempt uses its machine, and apply knob settings between its steps.
 
-Some steps make a window: long enough that looking at the counters costs nothing, and of one setting. What is
-measured of it goes to the driver, which answers with the setting to go on with.
+One or more steps with the same setting make a usage window. A window lasts long enough that reading the counters
+costs next to nothing. The worker sends each window to the driver, and the driver answers with the next setting.
 """
 
 from __future__ import annotations
@@ -14,120 +14,150 @@ from typing import Any, Protocol
 from thriftune.common.clock import wall_time
 from thriftune.state.events import UsageMeasured
 from thriftune.system.counters import Counters, rates
-from thriftune.system.energy import Energy
+from thriftune.system.energy import EnergyMeter
 from thriftune.system.knobs import BUILT_IN, Knob, Panel
-from thriftune.system.known_work import signature
+from thriftune.system.machine_signature import signature
 from thriftune.training.run import Run
 
-LEAST_SECONDS, LEAST_STEP_SECONDS, LEAST_SHARE = 0.5, 0.2, 0.05
-"""A window is at least so long, unless it is a single step of not much less: a trial of few steps would have but
-one. And at least such a part of the attempt so far: a long one is not measured at every step for hours."""
+LEAST_SECONDS = 0.5
+"""A window of several steps lasts at least this long."""
 
-_PATIENCE_SHARE, _PATIENCE_SECONDS = 0.1, 5.0
-"""How long a step waits for what the driver says to the window before it, at most."""
+LEAST_STEP_SECONDS = 0.2
+"""A window of one step lasts at least this long. Otherwise a trial of few steps would have only one window."""
+
+LEAST_SHARE = 0.05
+"""A window lasts at least this share of the attempt's time, so that a long attempt is measured less often."""
+
+_MOST_WAIT_SHARE, _MOST_WAIT_SECONDS = 0.1, 5.0
+"""A step waits at most this share of a step's time, and at most so many seconds, for the answer to a window."""
 
 
 class Instruments:
-    """Of a worker process; made before it has other threads, so that these are counted, too."""
+    """The counters, the energy meter and the knobs of a worker process.
 
-    def __init__(self, meter: Sequence[str] = ()) -> None:
+    Create it before the process starts other threads, so that their events are counted, too.
+    """
+
+    def __init__(self) -> None:
         self.counters = Counters()
-        self.energy = Energy(meter or None)
+        self.energy = EnergyMeter()
         self.usual_threads = _usual_threads()
-        # What nothing turned means, and so what is compared with it, differs with the number of threads.
+        # Effects are relative to no knob applied, and that differs with the usual number of threads.
         threads = "1 thread" if self.usual_threads == 1 else f"{self.usual_threads} threads"
-        self.kind = f"{signature(self.counters.kind)}, {threads} a trial"
+        self.kind = f"{signature()}, {threads} a trial"
         self._panel: Panel | None = None
-        self._began = 0.0
-        self._too_short = False  # the last attempt was, for a single window
-        self._said: str | None = None  # of the meter's problems
+        self._began = 0.0  # when the last attempt began
+        self._last_was_short = False  # the last attempt was too short for one window
+        self._reported_problem: str | None = None  # the meter's problem that was reported last
 
-    def gauge(self, run: Run, turns: Turns, own: Sequence[Knob]) -> Gauge | None:
-        """`own`: a user's own knobs; of one name, they win. None: it is not worth it. Where thousands of trials
-        take a millisecond each, none is measured."""
+    def gauge(self, run: Run, settings: SettingSource, own: Sequence[Knob]) -> Gauge | None:
+        """Return the gauge of an attempt that begins, or None where it is not to be measured.
+
+        `own`: the user's knobs. They replace built-in knobs with the same name.
+
+        After an attempt too short for a window, the next attempt is measured only once it has lasted that long:
+        reading the counters would be a large part of thousands of trials that take a millisecond each.
+        """
         self._began = time.perf_counter()
-        if run.system is None or (self._too_short and not run.system):
+        if run.system is None:
             return None
         if self._panel is None:
-            named = {name: make() for name, make in BUILT_IN.items()} | {knob.name: knob for knob in own}
-            self._panel = Panel(list(named.values()))
-        return Gauge(run, self, self._panel, turns)
+            knobs = {name: make() for name, make in BUILT_IN.items()} | {knob.name: knob for knob in own}
+            self._panel = Panel(list(knobs.values()))
+        return Gauge(run, self, self._panel, settings, delayed=self._last_was_short and not run.system)
 
-    def news(self) -> list[str]:
-        """What is wrong with the meter, each thing once."""
+    def new_problems(self) -> list[str]:
+        """Return what is wrong with the meter; each problem is returned once."""
         problem = self.energy.problem
-        if problem is None or problem == self._said:
+        if problem is None or problem == self._reported_problem:
             return []
-        self._said = problem
+        self._reported_problem = problem
         return [f"energy: {problem}"]
 
-    def over(self, gauge: Gauge | None) -> list[str]:
-        """The attempt is: everything is put back. Returns what could not be: this process is no good for
-        another."""
-        self._too_short = time.perf_counter() - self._began < LEAST_SECONDS
+    def end_attempt(self, gauge: Gauge | None) -> list[str]:
+        """Restore all knobs. Return what could not be restored: then this process must not run another attempt."""
+        self._last_was_short = time.perf_counter() - self._began < LEAST_SECONDS
         return [] if gauge is None else gauge.end()
 
 
-class Turns(Protocol):
-    """How the driver says what setting to go on with."""
+class SettingSource(Protocol):
+    """Receives the settings that the driver sends."""
 
-    def told_setting(self) -> Mapping[str, Any] | None:
-        """The last one since it was asked, if there was one; does not wait."""
+    def take_setting(self) -> Mapping[str, Any] | None:
+        """Return the newest setting that was not taken yet, or None; do not wait."""
 
     def wait_for_setting(self, seconds: float) -> None:
-        """Until there is one, but no longer than so."""
+        """Wait until a setting that was not taken has arrived, but at most this long."""
 
 
 class Gauge:
-    """Of one attempt. A window is of whole steps, whether each of them is reported or not."""
+    """Measures one attempt. A window consists of whole steps, whether or not each of them is reported.
 
-    def __init__(self, run: Run, instruments: Instruments, panel: Panel, turns: Turns) -> None:
+    `delayed`: open the first window with the first step that begins LEAST_SECONDS after the attempt.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        instruments: Instruments,
+        panel: Panel,
+        settings: SettingSource,
+        *,
+        delayed: bool = False,
+    ) -> None:
         self._run = run
         self._instruments = instruments
         self._panel = panel
-        self._turns = turns
-        self._told: Mapping[str, Any] = run.system or {}
+        self._settings = settings
+        self._wanted: Mapping[str, Any] = run.system or {}  # the setting that the driver asked for last
         self._began = time.perf_counter()
-        self._last_step = run.resume_step  # of those that were reported
-        self._in_step = True  # a training function that does not loop over steps() is in its first one
-        self._looped = False  # steps() has said when the first step began
+        self._last_step = run.resume_step  # the last step that was reported
+        self._in_step = True  # a function that does not loop over steps() is in its first step at once
+        self._loops = False  # steps() has said when a step began
+        self._delayed = delayed  # no window was opened yet
         self._cold = True  # the attempt's first step is in the window
-        self._asked = False  # a window was sent, and its answer has not come
-        self._seconds_a_step = self._seconds = 0.0  # of the last window; of this one, within its steps
-        self._opened_after = run.resume_step
+        self._awaits_answer = False  # a window was sent, and next_step() has not waited for its answer yet
+        self._seconds_per_step = 0.0  # of the last window
+        self._seconds = 0.0  # of this window, within its steps
+        self._opened_after = run.resume_step  # the last step before this window
         self._opened = self._resumed = self._began
-        self._before: Mapping[str, float] = {}
-        self.problems = [*self._panel.turn(self._told, begins=True), *instruments.news()]
-        self._open(run.resume_step)
+        self._before: Mapping[str, float] = {}  # the counters when this window opened
+        self.problems: list[str] = []
+        if not delayed:
+            self.problems = [*self._panel.change(self._wanted, begins=True), *instruments.new_problems()]
+            self._open(run.resume_step)
 
     @property
     def setting(self) -> Mapping[str, Any]:
         return self._panel.setting
 
     def next_step(self, step: int) -> list[str]:
-        """The step begins now. What the driver has said meanwhile comes into force; returns what could not."""
-        if self._in_step and self._looped:  # the step before was not reported
+        """Apply the newest setting before a step begins; return what could not be applied."""
+        if self._delayed:
+            return self._open_late(step)
+        if self._in_step and self._loops:  # the step before was not reported
             self._seconds += time.perf_counter() - self._resumed
-        if self._asked:
-            self._turns.wait_for_setting(min(_PATIENCE_SHARE * self._seconds_a_step, _PATIENCE_SECONDS))
-            self._asked = False
+        if self._awaits_answer:
+            self._settings.wait_for_setting(min(_MOST_WAIT_SHARE * self._seconds_per_step, _MOST_WAIT_SECONDS))
+            self._awaits_answer = False
         problems: list[str] = []
-        told = self._turns.told_setting()
-        turns = told is not None and told != self._told
-        if turns and told is not None:
-            self._told = told
-        begins = not (self._looped and self._seconds)  # a window does, with this step
-        if turns or begins:
-            problems = [*self._panel.turn(self._told), *self._instruments.news()]  # libraries may have come since
+        setting = self._settings.take_setting()
+        changes = setting is not None and setting != self._wanted
+        if changes and setting is not None:
+            self._wanted = setting
+        window_begins = not (self._loops and self._seconds)
+        if changes or window_begins:
+            # Libraries may have been loaded since the last window: apply the setting again.
+            problems = [*self._panel.change(self._wanted), *self._instruments.new_problems()]
             self._open(step - 1)
-        self._looped = self._in_step = True
+        self._loops = self._in_step = True
         self._resumed = time.perf_counter()
         return problems
 
     def step_done(self, step: int) -> UsageMeasured | None:
-        """What was measured, where that makes a window."""
+        """Return what was measured, if a window ends with this step."""
         now = time.perf_counter()
-        if step <= self._last_step or not self._in_step:
+        if self._delayed or step <= self._last_step or not self._in_step:
             return None
         self._seconds += now - self._resumed
         self._last_step, self._in_step = step, False
@@ -148,20 +178,31 @@ class Gauge:
             cold=self._cold,
             counters=rates(self._before, self._instruments.counters.read(), wall_seconds),
             kind=self._instruments.kind,
-            joules=joules * min(1.0, self._seconds / wall_seconds),  # those within its steps
+            joules=joules * min(1.0, self._seconds / wall_seconds),  # only those within its steps
             meter=self._instruments.energy.source,
         )
-        self._seconds_a_step = self._seconds / steps
-        self._cold, self._asked, self._seconds = False, True, 0.0
-        self._opened_after = step  # until a step begins, which opens the next one
+        self._seconds_per_step = self._seconds / steps
+        self._cold, self._awaits_answer, self._seconds = False, True, 0.0
+        self._opened_after = step  # until the next step begins and opens a window
         return measured
 
     def end(self) -> list[str]:
-        """Puts everything back; returns what could not be."""
+        """Restore all knobs; return what could not be restored."""
         return self._panel.restore()
 
+    def _open_late(self, step: int) -> list[str]:
+        """Open a delayed gauge's first window, if the attempt has lasted long enough by now."""
+        if time.perf_counter() - self._began < LEAST_SECONDS:
+            return []
+        self._delayed = False
+        self._cold = step == self._run.resume_step + 1
+        self._loops = self._in_step = True
+        problems = [*self._panel.change(self._wanted, begins=True), *self._instruments.new_problems()]
+        self._open(step - 1)
+        return problems
+
     def _open(self, after_step: int) -> None:
-        """A window begins."""
+        """Open a window."""
         self._seconds = 0.0
         self._opened_after = after_step
         self._before = self._instruments.counters.read()
@@ -170,6 +211,6 @@ class Gauge:
 
 
 def _usual_threads() -> int:
-    """Of linear algebra, with nothing turned: workers are started with as many as are their share."""
-    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(said) if said.isdecimal() and int(said) else len(os.sched_getaffinity(0))
+    """Return how many threads linear algebra uses while no knob is applied. Workers start with their share."""
+    threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(threads) if threads.isdecimal() and int(threads) else len(os.sched_getaffinity(0))

@@ -10,9 +10,11 @@ from thriftune.state.history import History
 
 
 class Tuner(Protocol):
-    """Policy over how trials use their machines: asked by the conductor; engines carry out what it says."""
+    """Decides the knob settings of trials. The conductor calls it, and engines carry out its decisions."""
 
     def react(self, event: Event, history: History) -> Iterable[Decision]:
-        """What to Turn because of this event, which the history has taken in already. Asked of all events but
-        reports."""
+        """Return the SetKnobs decisions that follow from an event, which the history already contains.
+
+        Called for every event but reports.
+        """
         ...

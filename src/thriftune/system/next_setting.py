@@ -1,0 +1,173 @@
+"""Choose a trial's next knob setting: probe another one, or use the best one that is known.
+
+The best setting is that with the lowest expected cost, by all that is known. Built-in knobs are expected to help,
+so they are applied first and measured then. Other settings are probed for a window while what they may gain in the
+windows that are left is more than what a probe may cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from thriftune.system.estimate import Effect, Estimate
+from thriftune.system.knob_settings import KnobSetting, describe, key, setting_of
+
+LEAST_GAIN = 0.03
+"""The least gain that justifies an applied knob, or a doubling of the threads, as a logarithm."""
+
+_CHANGE_GAIN = 0.01
+"""The least gain that justifies a change of the current setting, so that it does not change with every window."""
+
+_MOST_PROBES = 3
+"""A trial is measured with a setting in at most so many windows before the setting is dropped or used."""
+
+_LEAST_WINDOWS_LEFT = 4
+"""With fewer windows left, a probe cannot pay."""
+
+_SURE = 1.0
+"""A trial begins with a setting whose expected gain is more than so many errors. Else its usual setting is
+measured first, so that the trial itself can tell whether the setting helps."""
+
+
+class NextSetting(NamedTuple):
+    """`is_probe`: the setting is only tried, as it may be better than the best."""
+
+    setting: KnobSetting
+    why: str
+    is_probe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Possible:
+    """The settings that a trial may have now.
+
+    - `values`: the values of each knob or option, without the usual one.
+    - `fixed`: what cannot change while the attempt runs.
+    - `harmful`: the keys of settings with which trials have failed.
+    """
+
+    values: Mapping[str, Sequence[object]]
+    fixed: KnobSetting = field(default_factory=dict)
+    harmful: frozenset[str] = frozenset()
+
+    @property
+    def usual(self) -> KnobSetting:
+        """Return the setting with the fewest knobs."""
+        return dict(self.fixed)
+
+    def allows(self, setting: KnobSetting) -> bool:
+        return key(setting) not in self.harmful and all(
+            self.fixed[name] == value if name in self.fixed else value in self.values.get(name, ())
+            for name, value in setting.items()
+        )
+
+    def neighbours(self, setting: KnobSetting) -> Iterator[KnobSetting]:
+        """Yield the allowed settings that differ from this one in one knob."""
+        for name, values in self.values.items():
+            if name in self.fixed:
+                continue
+            without = {other: value for other, value in setting.items() if other != name}
+            for candidate in (*({**without, name: value} for value in values), without):
+                if candidate != setting and self.allows(candidate):
+                    yield candidate
+
+
+def choose_setting(
+    estimate: Estimate, possible: Possible, current: KnobSetting, *, windows_left: float
+) -> NextSetting:
+    """Choose the setting of a trial's next window. `current`: its setting now."""
+    best = _best(estimate, possible, current)
+    usual = possible.usual
+    if best != usual and not estimate.windows(best):
+        if estimate.windows(usual) and not estimate.can_compare(usual):
+            return NextSetting(usual, "it is measured first", False)
+        return NextSetting(best, _why(best, estimate, possible), False)
+    if estimate.settings and windows_left >= _LEAST_WINDOWS_LEFT:
+        for candidate in possible.neighbours(best):
+            if estimate.windows(candidate) < _MOST_PROBES and _is_worth_a_probe(
+                estimate.effect(candidate, best), windows_left
+            ):
+                if not estimate.can_compare(best):
+                    return NextSetting(best, "it is measured first, before others are probed", False)
+                return NextSetting(candidate, "a probe: it may be better", True)
+    return NextSetting(best, _why(best, estimate, possible), False)
+
+
+def first_setting(estimate: Estimate, possible: Possible) -> NextSetting:
+    """Choose the setting of an attempt that begins: only knobs that are almost sure to help."""
+    best = _best(estimate, possible, possible.usual)
+    effect = estimate.effect(best, possible.usual)
+    if best != possible.usual and effect.log_ratio + _SURE * effect.error < -LEAST_GAIN:
+        return NextSetting(best, _why(best, estimate, possible), False)
+    return NextSetting(possible.usual, "it is measured first", False)
+
+
+def _best(estimate: Estimate, possible: Possible, current: KnobSetting) -> KnobSetting:
+    """Return the setting with the lowest expected cost, improving one knob after the other."""
+    best = possible.usual
+    if not possible.allows(best):
+        return best
+    for _ in range(len(possible.values) + 1):
+        candidates = [best, *possible.neighbours(best)]
+        costs = []
+        for candidate in candidates:
+            cost = estimate.effect(candidate, possible.usual).log_ratio + _price(candidate)
+            costs.append(cost - _CHANGE_GAIN if candidate == current else cost)
+        cheapest = candidates[costs.index(min(costs))]
+        if cheapest == best:
+            break
+        best = cheapest
+    return best
+
+
+def _price(setting: KnobSetting) -> float:
+    """Return the gain that a setting must bring: some for each knob, and for each doubling of the threads."""
+    return LEAST_GAIN * (len(setting) + math.log2(setting.get("threads", 1)))
+
+
+def _is_worth_a_probe(effect: Effect, windows_left: float) -> bool:
+    """Return whether a setting is expected to gain more than a probe costs.
+
+    The effect, relative to the best setting, is taken as normally distributed. The gain is what it is expected to
+    save in the windows that are left, if it is used only where it is better by LEAST_GAIN.
+    """
+    if not effect.error:
+        return False
+    worse = effect.log_ratio + LEAST_GAIN
+    z = worse / effect.error
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    gain = effect.error * density - worse * math.erfc(z / math.sqrt(2)) / 2
+    cost = gain + worse  # the expected part of the distribution that is worse
+    return gain * windows_left > cost
+
+
+def _why(best: KnobSetting, estimate: Estimate, possible: Possible) -> str:
+    if best == possible.usual:
+        return "nothing better is known" if len(estimate.settings) > 1 else "as it is"
+    effect = estimate.effect(best, possible.usual)
+    gain = f"{1 - math.exp(effect.log_ratio):.0%} less a step than with {describe(possible.usual)}"
+    expected = "" if estimate.windows(best) else " expected"
+    return f"{gain}{expected} (error {effect.error:.0%})"
+
+
+def setting_parts(setting: KnobSetting) -> list[str]:
+    """Return the key of each knob of the setting alone."""
+    return [key({name: value}) for name, value in setting.items()]
+
+
+def usual_effect(part: str, usual_threads: int, aim: str) -> Effect:
+    """Return what is expected of a knob's value without any measurement.
+
+    By the ablation in docs/decisions.md, keeping memory and using idle cores help nearly everywhere. Of other
+    knobs and of options nothing is known.
+    """
+    setting = setting_of(part)
+    if setting == {"memory": "kept"}:
+        return Effect(-0.08, 0.1)
+    if len(setting) == 1 and aim == "time" and isinstance(threads := setting.get("threads"), int):
+        doublings = math.log2(threads / usual_threads)
+        return Effect(-0.15 - 0.1 * doublings if doublings > 0 else 0.05, 0.2)
+    return Effect(0.0, 0.4) if len(setting) == 1 else Effect(0.0, 0.1)

@@ -1,0 +1,44 @@
+"""What version 0.2.0 has removed, and the errors that say so. Logs and settings of older studies still load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from thriftune.errors import SettingError
+
+KNOBS = ("cores", "nice", "precision", "memory_limit", "gpu_power")
+SETTINGS: Mapping[str, tuple[Any, ...]] = {
+    "probing": ("bandit",),
+    "similarity": ("nearest",),
+    "meter": ([], ()),
+    "remember": (True, False),
+}
+"""Settings, and the values that say what is done now anyway."""
+
+NAMES = ("Cores", "GpuPower", "KMeans", "Match", "MemoryLimit", "Nearest", "Nice", "Precision", "Similarity")
+"""Names of thriftune.system."""
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raise SettingError if a study file's table names a removed setting."""
+    for name in SETTINGS:
+        if name in settings:
+            raise SettingError(f"system: {name} was removed in 0.2.0; delete it")
+
+
+def knob_error(name: str) -> str:
+    return f"system: the knob {name!r} was removed in 0.2.0; delete it, or write a knob of your own"
+
+
+def notes(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each removed thing that a stored study names. `own`: the user's own objects."""
+    own_knobs = {knob.name for knob in own.get("knobs", ())}
+    knobs = [name for name in settings["knobs"] if name in KNOBS and name not in own_knobs]
+    removed = [f"the knob {name!r}" for name in knobs]
+    removed += [
+        f"{name} {settings[name]!r}"
+        for name, usual in SETTINGS.items()
+        if name in settings and settings[name] not in usual
+    ]
+    return [f"system: {each} was removed in 0.2.0; the study goes on without it" for each in removed]
