@@ -43,7 +43,7 @@ class HasResult(Protocol):
 Source: TypeAlias = HasResult | Result | Recording | Curves | str | Path
 
 
-class Settings(TypedDict, total=False):
+class SimulationOptions(TypedDict, total=False):
     """The arguments of simulate() that apply with and without a cloud."""
 
     stopping: str | Stopper | None
@@ -72,10 +72,10 @@ def simulate(
     state_gb: float = ...,
     gb_per_second: float = ...,
     on_progress: Callable[[str], object] = ...,
-    **others: Unpack[Settings],
+    **others: Unpack[SimulationOptions],
 ) -> list[PolicySummary]: ...
 @overload
-def simulate(source: Source, **others: Unpack[Settings]) -> Result: ...
+def simulate(source: Source, **others: Unpack[SimulationOptions]) -> Result: ...
 def simulate(
     source: Source,
     *,
