@@ -75,7 +75,7 @@ def test_a_report_that_was_added_to_is_told_as_it_stands() -> None:
 
 
 def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"^on_report: 3 is no function$"):
+    with pytest.raises(SettingError, match=r"^on_report: 3 is not a function$"):
         Callbacks(3)  # type: ignore[arg-type]
 
 
