@@ -31,7 +31,6 @@ from thriftune.store.study_files import StudyFiles
 
 if TYPE_CHECKING:
     from thriftune.clouds.ray.cluster import Cluster
-    from thriftune.clouds.ray.cluster_machine import MachinesById
     from thriftune.planning.cloud_profile import CloudProfile
     from thriftune.planning.plan import Plan
 
@@ -78,6 +77,7 @@ def _on_ray(
 ) -> Iterator[Runtime]:
     from thriftune.clouds.ray.cloud import RayCloud
     from thriftune.clouds.ray.cluster import Cluster
+    from thriftune.clouds.ray.cluster_machine import MachinesById
     from thriftune.engines.ray.engine import RayEngine
     from thriftune.settings.ray_node_types import node_types, read_node_types
 
