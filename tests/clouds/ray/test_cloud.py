@@ -192,7 +192,7 @@ def test_nodes_without_room_for_a_worker_are_no_machines(
 
 @pytest.mark.parametrize(
     ("offer", "why"),
-    [("large", "is no node type"), ("c7i.lurge_spot", "did you mean c7i.large"), ("t3.nano_gift", "is no node type")],
+    [("large", "is no node type"), ("c7i.lurge_spot", "mean c7i.large"), ("t3.nano_gift", "is no node type")],
 )
 def test_unknown_node_types_are_refused(study: Study, offer: str, why: str) -> None:
     study.open()
