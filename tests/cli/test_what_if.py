@@ -113,7 +113,7 @@ def test_a_large_state_takes_its_time(study: Path) -> None:
 
 def test_without_checkpoints_there_are_no_machines_that_may_be_taken_away(study: Path) -> None:
     refused = run_cli(study, "--policy", "thrifty", "--save", "never", status=1).stderr
-    assert "begin anew whenever spot is taken away; have trials save" in refused
+    assert "would restart from step 1 whenever spot is preempted; let trials save" in refused
     parsed = json.loads(run_cli(study, "--policy", "on_demand", "--save", "never", "--json").stdout)
     assert parsed[0]["steps_lost"] == 0.0
 
