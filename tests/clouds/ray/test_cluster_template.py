@@ -261,8 +261,8 @@ def test_the_file_can_be_written_without_ray(monkeypatch: pytest.MonkeyPatch) ->
     ("args", "options", "message"),
     [
         (("azure",), {}, "provider: 'azure' is not known; use aws or gcp"),
-        (("aws", ["m5.xlrge"]), {}, "m5.xlrge: is not in the catalog .* is m5.xlarge or "),
-        (("gcp", ["n1-highcpu-17"]), {}, "n1-highcpu-1[67].*is n1-highcpu"),
+        (("aws", ["m5.xlrge"]), {}, "m5.xlrge: is not in the catalog .* did you mean m5.xlarge or "),
+        (("gcp", ["n1-highcpu-17"]), {}, "n1-highcpu-1[67].*did you mean n1-highcpu"),
         (("aws", ["n1-highcpu-16"]), {}, "n1-highcpu-16: is a machine of GCP, not of AWS; make a file for gcp"),
         (("gcp", ["m5.xlarge"]), {}, "m5.xlarge: is a machine of AWS, not of GCP; make a file for aws"),
         (("aws", ["c7g.large"]), {}, "c7g.large: has ARM cores"),
