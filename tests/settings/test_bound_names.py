@@ -1,4 +1,4 @@
-"""Which names a Python file binds is told from its text, and a misspelled one is refused with the nearest."""
+"""Tests of the names that a Python file binds, and of the error for a misspelled function."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ STUDY = 'function = "s.py:{name}"\nminimize = "loss"\ntrials = 2\n[space.x]\ntyp
         ("", []),
     ],
 )
-def test_names_of_the_top_level(text: str, names: list[str], tmp_path: Path) -> None:
+def test_names_bound_at_the_top_level_are_found(text: str, names: list[str], tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text(text)
     assert bound_names(tmp_path / "s.py") == names
     scope: dict[str, object] = {}
     if "import" not in text and "open" not in text and "x +=" not in text:
-        exec(text, scope)  # what Python itself says of the same text
+        exec(text, scope)  # Python binds no other names
         assert scope.keys() - {"__builtins__", "__annotations__"} <= set(names)
 
 
@@ -54,7 +54,7 @@ def test_names_of_the_top_level(text: str, names: list[str], tmp_path: Path) -> 
         "x = '\0'",
     ],
 )
-def test_a_file_that_may_bind_more_is_left_to_whoever_imports_it(text: str, tmp_path: Path) -> None:
+def test_a_file_that_may_bind_other_names_is_not_checked(text: str, tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text(text)
     assert bound_names(tmp_path / "s.py") is None
     check_bound(tmp_path / "s.py", "train")
@@ -68,14 +68,16 @@ def test_a_file_that_may_bind_more_is_left_to_whoever_imports_it(text: str, tmp_
         ("# nothing\n", "has no 'trian' at its top level; it has no name at all"),
     ],
 )
-def test_a_study_file_with_a_misspelled_function_is_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_a_misspelled_function_in_a_study_file_is_an_error_with_the_nearest_name(
+    text: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "s.py").write_text(text + "raise SystemExit('this was run')\n")
     (tmp_path / "s.toml").write_text(STUDY.format(name="trian"))
     with pytest.raises(SettingError, match=message):
         read_study_file(tmp_path / "s.toml")
 
 
-def test_the_right_name_is_taken_and_nothing_is_run(tmp_path: Path) -> None:
+def test_a_function_that_the_file_binds_is_accepted_without_running_the_file(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("def train(trial): ...\nraise SystemExit('this was run')\n")
     (tmp_path / "s.toml").write_text(STUDY.format(name="train"))
     assert read_study_file(tmp_path / "s.toml").spec.target.where == "s.py:train"

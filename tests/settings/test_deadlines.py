@@ -1,4 +1,4 @@
-"""Deadlines as durations and as moments: how they are written, kept to, planned with and shown."""
+"""Tests of deadlines, as durations and as times: reading, keeping, planning with and showing them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have this process live in Berlin's time, an hour ahead of UTC in winter."""
+    """Set this process's time zone to Berlin's, an hour ahead of UTC in winter."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     yield
@@ -56,7 +56,7 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.UTC), NINE_UTC),
     ],
 )
-def test_a_moment(given: Any, at: float) -> None:
+def test_a_date_and_time_is_read_in_its_time_zone_or_in_local_time(given: Any, at: float) -> None:
     assert parse_deadline(given) == (None, at)
 
 
@@ -64,12 +64,12 @@ def test_a_moment(given: Any, at: float) -> None:
     ("given", "seconds"),
     [("20m", 1200.0), (90, 90.0), (datetime.timedelta(hours=1), HOUR), (None, None)],
 )
-def test_a_duration(given: Any, seconds: float | None) -> None:
+def test_a_duration_is_read_in_seconds(given: Any, seconds: float | None) -> None:
     assert parse_deadline(given) == (seconds, None)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("2026-11-20", "deadline: '2026-11-20' has no time of day; write it like '2026-11-20 09:00', "),
         (
@@ -82,13 +82,13 @@ def test_a_duration(given: Any, seconds: float | None) -> None:
         ("soon", "deadline: 'soon' is no duration; write seconds, or '90s', '20m', '1h30m', '2d'; or a time like"),
     ],
 )
-def test_what_is_no_deadline(given: str, said: str) -> None:
-    with pytest.raises(SettingError) as caught:
+def test_an_invalid_deadline_is_an_error_with_an_example(given: str, message: str) -> None:
+    with pytest.raises(SettingError) as error:
         parse_deadline(given)
-    assert str(caught.value).startswith(said)
+    assert str(error.value).startswith(message)
 
 
-def test_at_the_moment_running_trials_stop_and_keep_their_values() -> None:
+def test_at_the_deadline_running_trials_stop_and_keep_their_values() -> None:
     table = Table(trials=9, deadline_at=START + 60.0)
     assert table.conductor.wake_at(table.now) == START + 60.0
     table.report(0, 1, 0.5)
@@ -99,7 +99,7 @@ def test_at_the_moment_running_trials_stop_and_keep_their_values() -> None:
     assert table.nothing_left()
 
 
-def test_the_wall_clock_goes_on_while_nobody_drives() -> None:
+def test_a_deadline_by_the_clock_passes_while_no_driver_runs() -> None:
     table = Table(trials=9, deadline_at=START + 60.0)
     table.report(0, 1, 0.5)
     assert table.end(0) == ["create 1", "place 1/1"]
@@ -110,24 +110,24 @@ def test_the_wall_clock_goes_on_while_nobody_drives() -> None:
     assert table.start() == ["place 1/2"]
 
 
-def test_a_moment_that_has_passed_is_an_error_that_says_how_late() -> None:
+def test_a_deadline_in_the_past_is_an_error_that_says_how_long_ago() -> None:
     spec = Table(slots=0, deadline_at=START).spec
     check_ahead(spec, START - 1.0)
     with pytest.raises(SettingError, match=r"^deadline: 2023-11-1\d .* was 2 min 30 s ago; give a later one$"):
         check_ahead(spec, START + 150.0)
 
 
-def test_plans_have_the_time_that_is_left() -> None:
+def test_a_plan_gets_the_time_that_is_left_until_the_deadline() -> None:
     spec = Table(slots=0, deadline_at=START + 100.0).spec
-    found = as_duration(spec, START + 40.0, 25.0)
-    assert (found.deadline_seconds, found.deadline_at) == (85.0, None)
-    plain = replace(spec, deadline_at=None, deadline_seconds=9.0)
-    assert as_duration(plain, START) == plain
-    assert as_duration(spec, START + 100.0) == spec  # over; there is nothing to plan
+    planned = as_duration(spec, START + 40.0, 25.0)
+    assert (planned.deadline_seconds, planned.deadline_at) == (85.0, None)
+    with_duration = replace(spec, deadline_at=None, deadline_seconds=9.0)
+    assert as_duration(with_duration, START) == with_duration
+    assert as_duration(spec, START + 100.0) == spec  # the deadline has passed, so no plan is made
 
 
 @pytest.mark.usefixtures("berlin")
-def test_progress_and_show_say_until_when() -> None:
+def test_progress_and_show_give_the_time_of_the_deadline() -> None:
     table = Table(trials=9, deadline_at=NINE_UTC)
     table.now = NINE_UTC - 60.0
     assert goal_line(table.spec) == "minimize loss within 9 trials, until 2026-11-20 10:00 CET"
@@ -151,7 +151,7 @@ high = 1.0
 @pytest.mark.parametrize(
     "deadline", ["2026-11-20T09:00:00Z", "2026-11-20 10:00:00+01:00", '"2026-11-20 09:00 UTC"']
 )
-def test_a_study_file_has_it_as_a_time_or_as_a_string(deadline: str, tmp_path: Path) -> None:
+def test_a_deadline_in_a_study_file_is_a_time_or_a_string(deadline: str, tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     file.write_text(FILE.format(deadline=deadline))
     assert read_study_file(file).spec.deadline_at == NINE_UTC
@@ -160,7 +160,7 @@ def test_a_study_file_has_it_as_a_time_or_as_a_string(deadline: str, tmp_path: P
 
 
 @pytest.mark.parametrize("deadline", ["2026-11-20", "09:00:00", "true"])
-def test_a_study_file_with_half_a_time_is_refused(deadline: str, tmp_path: Path) -> None:
+def test_a_study_file_with_only_a_date_or_a_time_of_day_is_an_error(deadline: str, tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     file.write_text(FILE.format(deadline=deadline))
     with pytest.raises(SettingError, match=r"deadline: .* must be seconds, or a string such as '20m'; or a time"):
@@ -172,17 +172,17 @@ def train(trial: tt.Trial) -> None:
 
 
 def study(tmp_path: Path, deadline: datetime.datetime, **settings: Any) -> tt.Result:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "minimize": "loss",
         "searcher": "random",
         "name": "s",
         "workers": 1,
         "progress": False,
     }
-    return tt.tune(train, {"x": tt.Float(0, 1)}, deadline=deadline, store=tmp_path / "s.db", **given | settings)
+    return tt.tune(train, {"x": tt.Float(0, 1)}, deadline=deadline, store=tmp_path / "s.db", **defaults | settings)
 
 
-def test_a_real_study_keeps_to_it_and_may_be_asked_for_again_when_it_has_passed(tmp_path: Path) -> None:
+def test_a_study_finishes_before_its_deadline_and_stores_it_as_a_time(tmp_path: Path) -> None:
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
     result = study(tmp_path, later, trials=2)
     assert result.finished == "all 2 trials done"
@@ -190,14 +190,14 @@ def test_a_real_study_keeps_to_it_and_may_be_asked_for_again_when_it_has_passed(
     assert result.spec.deadline_seconds is None
 
 
-def test_a_new_study_whose_deadline_has_passed_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+def test_a_new_study_with_a_deadline_in_the_past_is_an_error_and_is_not_stored(tmp_path: Path) -> None:
+    yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     with pytest.raises(SettingError, match=r"deadline: .* was 24 h 00 min ago; give a later one"):
-        study(tmp_path, before, trials=2)
+        study(tmp_path, yesterday, trials=2)
     assert tt.studies(store=tmp_path / "s.db") == []
 
 
-def test_a_script_that_is_run_again_after_its_deadline_gives_what_there_is(tmp_path: Path) -> None:
+def test_a_script_that_is_run_again_after_its_deadline_returns_the_result(tmp_path: Path) -> None:
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
     result = study(tmp_path, soon)
     assert result.finished == "deadline reached"
@@ -225,19 +225,19 @@ init = 15
 """
 
 
-def test_a_plan_counts_from_now_to_the_moment(tmp_path: Path) -> None:
+def test_a_plan_has_the_time_from_now_until_the_deadline(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     file.write_text(PLAN)
 
-    def planned(*options: str) -> Result:
+    def run_plan(*options: str) -> Result:
         return CliRunner().invoke(cli, ["plan", str(file), *options, "--json"])
 
     in_two_hours = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=2)).isoformat()
-    found = json.loads(planned("--deadline", in_two_hours).stdout)["deadline"]
-    assert found == pytest.approx(2 * HOUR, abs=600.0)
+    seconds = json.loads(run_plan("--deadline", in_two_hours).stdout)["deadline"]
+    assert seconds == pytest.approx(2 * HOUR, abs=600.0)
     file.write_text(PLAN.replace('"20m"', in_two_hours))
-    assert json.loads(planned().stdout)["deadline"] == pytest.approx(2 * HOUR, abs=600.0)
-    past = planned("--deadline", "2001-01-01 09:00 UTC")
+    assert json.loads(run_plan().stdout)["deadline"] == pytest.approx(2 * HOUR, abs=600.0)
+    past = run_plan("--deadline", "2001-01-01 09:00 UTC")
     assert past.exit_code == 1
     assert "ago; give a later one" in past.stderr
 
@@ -245,6 +245,6 @@ def test_a_plan_counts_from_now_to_the_moment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given", ["23:00", " 9:30 ", "23:00:15", "11:00 PM", "09:00 Europe/Berlin", "09:00+01:00"]
 )
-def test_a_time_without_a_date_is_told_so(given: str) -> None:
+def test_a_time_without_a_date_is_an_error(given: str) -> None:
     with pytest.raises(SettingError, match="is a time without a date; write it like '2026-11-20 09:00'"):
         parse_deadline(given)

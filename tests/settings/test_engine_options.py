@@ -1,4 +1,4 @@
-"""Engines as a user names them."""
+"""Tests of the engine setting: its options, the resources of a worker, and the errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thriftune.errors import SettingError
 from thriftune.settings.engine_options import Local, Ray, engine_of
 
 
-def test_an_engine_is_named_made_or_written_as_a_table() -> None:
+def test_an_engine_is_given_by_name_as_an_object_or_as_a_table() -> None:
     assert engine_of("local") == Local()
     assert engine_of("ray") == Ray() == engine_of({"name": "ray"})
     assert engine_of(Ray(cpus=2)) == Ray(cpus=2) == engine_of({"name": "ray", "cpus": 2})
@@ -19,7 +19,7 @@ def test_an_engine_is_named_made_or_written_as_a_table() -> None:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "engine",
     [
         Local(),
         Ray(),
@@ -27,18 +27,18 @@ def test_an_engine_is_named_made_or_written_as_a_table() -> None:
         Ray(machines=["m5.xlarge_on-demand", {"machine": "m5.xlarge", "spot": True}], variables={"A": "b"}),
     ],
 )
-def test_its_options_make_it_anew(made: Local | Ray) -> None:
-    name = "ray" if isinstance(made, Ray) else "local"
-    assert engine_of({"name": name, **made.options}) == made
+def test_the_options_of_an_engine_make_an_equal_engine(engine: Local | Ray) -> None:
+    name = "ray" if isinstance(engine, Ray) else "local"
+    assert engine_of({"name": name, **engine.options}) == engine
 
 
-def test_options_are_those_that_were_given() -> None:
+def test_options_are_those_that_differ_from_their_defaults() -> None:
     assert Local().options == Ray().options == {}
     assert Ray(cpus=2, gang=3).options == {"cpus": 2, "gang": 3}
 
 
 @pytest.mark.parametrize(
-    ("made", "worker"),
+    ("engine", "worker"),
     [
         (Ray(), {"CPU": 1.0}),
         (Ray(cpus=0, gpus=0.5), {"GPU": 0.5}),
@@ -49,12 +49,12 @@ def test_options_are_those_that_were_given() -> None:
         (Ray(memory="64"), {"CPU": 1.0, "memory": 64.0}),
     ],
 )
-def test_what_a_worker_gets(made: Ray, worker: dict[str, float]) -> None:
-    assert made.worker == worker
+def test_the_resources_of_a_worker(engine: Ray, worker: dict[str, float]) -> None:
+    assert engine.worker == worker
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"address": 6379}, "address: 6379 must be a string"),
         ({"address": "ray://10.0.0.5:10001"}, "Ray's client is not supported"),
@@ -79,14 +79,14 @@ def test_what_a_worker_gets(made: Ray, worker: dict[str, float]) -> None:
         ({"cpus": 0}, "cpus: a worker must use some resource"),
     ],
 )
-def test_mistakes_are_named(options: dict[str, Any], says: str) -> None:
+def test_the_error_for_a_wrong_option_names_it(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError) as error:
         Ray(**options)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ("spark", "engine 'spark' is not known; use one of local, ray"),
         ({"cpus": 2}, "must have a name"),
@@ -94,7 +94,7 @@ def test_mistakes_are_named(options: dict[str, Any], says: str) -> None:
         (7, "engine: 7 must be 'local', 'ray' or tt.Ray(...)"),
     ],
 )
-def test_engines_that_are_not_there(given: Any, says: str) -> None:
+def test_an_unknown_engine_is_an_error(given: Any, message: str) -> None:
     with pytest.raises(SettingError) as error:
         engine_of(given)
-    assert says in str(error.value)
+    assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""Results that the user knows from elsewhere, as users give them and as a study learns from them."""
+"""Tests of known results: how users add them, and how the searcher and the conductor treat them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def train(trial: tt.Trial) -> None:
 
 
 def tune(folder: Path, **settings: Any) -> tt.Result:
-    given: dict[str, Any] = {"trials": 4, "max_steps": 2, "workers": 1, "name": "s", "seed": 0, **settings}
+    defaults: dict[str, Any] = {"trials": 4, "max_steps": 2, "workers": 1, "name": "s", "seed": 0, **settings}
     space = {"x": tt.Float(0, 1)}
-    return tt.tune(train, space, minimize="loss", store=folder / "s.db", progress=False, **given)
+    return tt.tune(train, space, minimize="loss", store=folder / "s.db", progress=False, **defaults)
 
 
-# --- as users do it ---------------------------------------------------------------------------------------
+# --- users add known results ------------------------------------------------------------------------------
 
 
-def test_what_is_known_is_learned_from_and_counts_in_no_limit(tmp_path: Path) -> None:
+def test_known_results_can_be_best_and_do_not_count_towards_the_limit_of_trials(tmp_path: Path) -> None:
     result = tune(
         tmp_path, known=[({"x": 0.25}, 0.25), ({"x": 0.5}, {"loss": 0.5, "acc": 0.9}), ({"x": 1.0}, None)]
     )
@@ -54,7 +54,7 @@ def test_what_is_known_is_learned_from_and_counts_in_no_limit(tmp_path: Path) ->
     assert result.cost.seconds == result.seconds
 
 
-def test_running_the_script_again_adds_nothing_twice(tmp_path: Path) -> None:
+def test_a_script_that_is_run_again_adds_no_known_result_twice(tmp_path: Path) -> None:
     known: list[Any] = [({"x": 0.25}, 0.25), ({"x": 0.25}, 0.25)]
     tune(tmp_path, trials=2, known=known)
     again = tune(tmp_path, trials=3, known=[*known, ({"x": 0.25}, 0.3)])  # another value is another result
@@ -74,24 +74,26 @@ def test_running_the_script_again_adds_nothing_twice(tmp_path: Path) -> None:
         ({"x": 0.5}, "known: .* is not a list; give pairs"),
     ],
 )
-def test_a_wrong_result_is_refused_before_there_is_a_study(known: Any, message: str, tmp_path: Path) -> None:
+def test_an_invalid_known_result_is_an_error_and_no_study_is_stored(
+    known: Any, message: str, tmp_path: Path
+) -> None:
     with pytest.raises((SettingError, SpaceError), match=message):
         tune(tmp_path, known=known)
     with pytest.raises(StudyNotFound):
         tt.load("s", tmp_path / "s.db")
 
 
-def test_results_are_added_between_asking_and_telling_also_after_a_restart(tmp_path: Path) -> None:
+def test_results_can_be_added_between_ask_and_tell_and_after_a_restart(tmp_path: Path) -> None:
     def study() -> tt.Study:
         space = {"x": tt.Float(0, 1)}
         return tt.Study(space, minimize="loss", maximize=["acc"], seed=0, name="s", store=tmp_path / "s.db")
 
     first = study()
-    asked = first.ask()
+    trial = first.ask()
     assert first.add({"x": 0.5}, {"loss": 0.1, "acc": 0.9})
     assert first.add({"x": 0.75}, failed="out of memory")
     assert not first.add({"x": 0.75}, failed="out of memory")
-    first.tell(asked, {"loss": 0.5, "acc": 0.2})
+    first.tell(trial, {"loss": 0.5, "acc": 0.2})
     again = study()
     assert not again.add({"x": 0.5}, {"loss": 0.1, "acc": 0.9})
     assert [trial.id for trial in again.front] == [1]
@@ -105,14 +107,14 @@ def test_results_are_added_between_asking_and_telling_also_after_a_restart(tmp_p
         again.tell(1, {"loss": 0.1, "acc": 0.9})
 
 
-def test_a_searcher_does_not_try_again_what_is_known(tmp_path: Path) -> None:
+def test_a_searcher_does_not_suggest_a_known_configuration(tmp_path: Path) -> None:
     study = tt.Study({"x": tt.Choice([1, 2, 3])}, minimize="loss", searcher="grid")
     study.add({"x": 2}, 0.5)
     assert not study.enqueue({"x": 2})
     assert {study.ask()["x"], study.ask()["x"]} == {1, 3}
 
 
-def test_bayesian_search_begins_from_what_is_known() -> None:
+def test_bayesian_search_uses_known_results() -> None:
     study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", seed=1)
     for x in (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0):
         study.add({"x": x}, (x - 0.3) ** 2)
@@ -120,18 +122,18 @@ def test_bayesian_search_begins_from_what_is_known() -> None:
     costly = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", seed=1, searcher=tt.search.Bayes(cost_aware=True))
     for x in (0.1, 0.9, 0.5, 0.3):
         costly.add({"x": x}, x)
-    costly.tell(costly.ask(), 0.7)  # the only one that took any time
+    costly.tell(costly.ask(), 0.7)  # the only trial with a duration
     assert 0.0 <= costly.ask()["x"] <= 1.0
 
 
-def test_another_study_starts_warm_from_what_this_one_knew(tmp_path: Path) -> None:
+def test_a_warm_start_includes_the_known_results_of_the_source(tmp_path: Path) -> None:
     tune(tmp_path, trials=1, known=[({"x": 0.25}, 0.25), ({"x": 0.5}, 0.5), ({"x": 0.9}, None)])
     warm = tune(tmp_path, trials=1, name="warm", warm_start="s")
     (earlier,) = warm.history.earlier
     assert [value for _, value in earlier.trials][:3] == [0.25, 0.5, None]
 
 
-def test_a_study_file_has_tables_of_them_and_commands_show_them(tmp_path: Path) -> None:
+def test_known_results_in_a_study_file_are_added_and_shown(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     text = """
         command = ["echo", "loss={lr}"]
@@ -162,9 +164,9 @@ def test_a_study_file_has_tables_of_them_and_commands_show_them(tmp_path: Path) 
     file.write_text(text)
 
     def run(*arguments: str) -> str:
-        done = CliRunner().invoke(cli, [*arguments], catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        return done.output
+        result = CliRunner().invoke(cli, [*arguments], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
 
     store = str(tmp_path / "s.db")
     for _ in range(2):
@@ -179,8 +181,8 @@ def test_a_study_file_has_tables_of_them_and_commands_show_them(tmp_path: Path) 
     assert tt.studies(store)[0].trials == 1
     assert "known" in run("export", "study", "--store", store)
     file.write_text(text.replace("value = 0.001", "valu = 0.001"))
-    refused = CliRunner().invoke(cli, ["run", str(file), "--name", "other"])
-    assert "known: result 1: valu: unknown; it has config, value and failed" in refused.output
+    failed = CliRunner().invoke(cli, ["run", str(file), "--name", "other"])
+    assert "known: result 1: valu: unknown; it has config, value and failed" in failed.output
     file.write_text(text.replace("config = { lr = 0.25 }", "lr = 0.25"))
     assert "has no config; write config = " in CliRunner().invoke(cli, ["run", str(file), "--name", "o"]).output
 
@@ -188,7 +190,7 @@ def test_a_study_file_has_tables_of_them_and_commands_show_them(tmp_path: Path) 
 @pytest.mark.parametrize(
     "entry", [ev.ResultAdded(1.0, {"x": 7.0}, {"loss": 1.0}), ev.ResultAdded(1.0, {"x": 0.5}, {})]
 )
-def test_a_log_with_an_impossible_result_is_damaged(entry: ev.Event, tmp_path: Path) -> None:
+def test_a_log_with_an_invalid_known_result_is_damaged(entry: ev.Event, tmp_path: Path) -> None:
     study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="s", store=tmp_path / "s.db")
     with open_store(tmp_path / "s.db") as store:
         store.append("s", study.history.entries, [entry])
@@ -199,7 +201,7 @@ def test_a_log_with_an_impossible_result_is_damaged(entry: ev.Event, tmp_path: P
 # --- the conductor ----------------------------------------------------------------------------------------
 
 
-def test_a_result_that_comes_between_drives_is_not_time_that_the_study_ran() -> None:
+def test_a_result_added_while_no_driver_runs_adds_no_driven_time() -> None:
     table = Table(trials=2)
     table.report(0, 1, 0.5)
     table.kill_driver()
@@ -217,19 +219,19 @@ def test_a_result_that_comes_between_drives_is_not_time_that_the_study_ran() -> 
     assert table.end(2) == ["finish: all 2 trials done"]
 
 
-def test_brackets_hold_trials_that_the_study_makes_and_no_known_results() -> None:
+def test_known_results_take_no_place_in_a_bracket() -> None:
     table = Table(slots=0, trials=4, max_steps=4, stopping="halving", stopper=SuccessiveHalving(4, eta=2))
     for number in range(3):
         table(ev.ResultAdded(table.now, {**CONFIG, "lr": 0.01 + 0.001 * number}, {"loss": 0.0}))
-    decided = table.start(4)
-    assert [each for each in decided if each.startswith("create")] == [f"create {i}" for i in (3, 4, 5, 6)]
+    decisions = table.start(4)
+    assert [each for each in decisions if each.startswith("create")] == [f"create {i}" for i in (3, 4, 5, 6)]
     for number in (3, 4, 5, 6):
         assert any("pause" in each for each in table.report(number, 1, float(number), saved=True))
     promoted = [each for number in (3, 4, 5, 6) for each in table.end(number, cut=True) if "promote" in each]
     assert promoted == ["promote 3", "promote 4"]
 
 
-def test_a_known_result_comes_to_no_step_that_others_were_cut_at() -> None:
+def test_searchers_compare_known_results_only_with_complete_trials() -> None:
     table = Table(slots=6, trials=6, max_steps=10, stopping="asha")
     for number in range(2):
         table(ev.ResultAdded(table.now, {**CONFIG, "lr": 0.01 + 0.001 * number}, {"loss": 0.0}))
@@ -237,18 +239,18 @@ def test_a_known_result_comes_to_no_step_that_others_were_cut_at() -> None:
         table.report(number, 2, float(number))
         table(ev.Stop(table.now, number, 1, "by asha"))
         table.end(number, cut=True)
-    seen = ObservationReader().read(table.history)
-    assert {trial.id for trial in seen.target.trials} == set(range(6))
+    observed = ObservationReader().read(table.history)
+    assert {trial.id for trial in observed.target.trials} == set(range(6))
     for number in range(2, 4):
         table(ev.ResultAdded(table.now, {**CONFIG, "lr": 0.01 + 0.001 * number}, {"loss": 0.0}))
     assert {trial.id for trial in ObservationReader().read(table.history).target.trials} == {6, 7, 8, 9}
 
 
-def test_places_skip_known_results() -> None:
+def test_known_results_are_not_among_the_trials_that_the_study_created() -> None:
     history = tt.Study(Space({"x": tt.Float(0, 1)}), minimize="loss").history
-    for number, known in enumerate([False, True, False, True, False]):
+    for number, is_known in enumerate([False, True, False, True, False]):
         config = {"x": number / 10}
-        history.apply(ev.ResultAdded(1.0, config, {"loss": 1.0}) if known else ev.Create(1.0, number, config))
+        history.apply(ev.ResultAdded(1.0, config, {"loss": 1.0}) if is_known else ev.Create(1.0, number, config))
     history.validate()
     assert history.created_ids == [0, 2, 4]
     assert [history.created_before(i) for i in history.created_ids] == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Settings become a spec, in the form that logs store."""
+"""Tests of specs made from settings: conversions, defaults, limits and errors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from thriftune.state.spec import Spec, Target
 SPACE = {"x": tt.Float(0.0, 1.0)}
 
 
-def spec(**settings: Any) -> Spec:
-    given = Settings(**{"minimize": "loss", "trials": 8, **settings})
-    return make_spec(SPACE, given, target=Target("pickled"), name="made")
+def spec_of(**settings: Any) -> Spec:
+    complete = Settings(**{"minimize": "loss", "trials": 8, **settings})
+    return make_spec(SPACE, complete, target=Target("pickled"), name="made")
 
 
 def test_settings_are_stored_as_given_or_converted(tmp_path: Path) -> None:
-    made = spec(
+    spec = spec_of(
         name="own",
         patience=5,
         keep=3,
@@ -38,23 +38,23 @@ def test_settings_are_stored_as_given_or_converted(tmp_path: Path) -> None:
         stopping=tt.stopping.ASHA(eta=4),
         max_steps=9,
     )
-    assert (made.name, made.trials, made.patience, made.keep, made.seed) == ("own", 8, 5, 3, 7)
-    assert (made.deadline_seconds, made.deadline_at, made.budget_dollars) == (5400.0, None, 2.5)
-    assert (made.timeout_seconds, made.max_trial_seconds, made.target_value) == (90.0, 7200.0, 0.1)
-    assert (made.workers, made.storage, made.stopping) == (3, str(tmp_path), "asha")
-    assert made.stopping_options["eta"] == 4
-    assert Spec.from_json(made.to_json()) == made
+    assert (spec.name, spec.trials, spec.patience, spec.keep, spec.seed) == ("own", 8, 5, 3, 7)
+    assert (spec.deadline_seconds, spec.deadline_at, spec.budget_dollars) == (5400.0, None, 2.5)
+    assert (spec.timeout_seconds, spec.max_trial_seconds, spec.target_value) == (90.0, 7200.0, 0.1)
+    assert (spec.workers, spec.storage, spec.stopping) == (3, str(tmp_path), "asha")
+    assert spec.stopping_options["eta"] == 4
+    assert Spec.from_json(spec.to_json()) == spec
 
 
-def test_defaults() -> None:
-    made = spec()
-    assert (made.name, made.searcher, made.stopping, made.engine) == ("made", "bayes", "auto", "local")
-    assert (made.workers, made.retries, made.value, made.on_failure) == (cores(), 1, "auto", "stop")
-    assert spec().id != made.id
+def test_the_defaults_of_settings() -> None:
+    spec = spec_of()
+    assert (spec.name, spec.searcher, spec.stopping, spec.engine) == ("made", "bayes", "auto", "local")
+    assert (spec.workers, spec.retries, spec.value, spec.on_failure) == (cores(), 1, "auto", "stop")
+    assert spec_of().id != spec.id
 
 
-def test_an_old_log_without_newer_settings_means_what_it_meant() -> None:
-    data = spec().to_json()
+def test_a_log_without_newer_settings_keeps_its_old_behaviour() -> None:
+    data = spec_of().to_json()
     del data["value"], data["on_failure"], data["patience"]
     old = Spec.from_json(data)
     assert (old.value, old.on_failure, old.patience) == ("last", "go_on", None)
@@ -72,13 +72,13 @@ def test_an_old_log_without_newer_settings_means_what_it_meant() -> None:
         ({"workers": 0}, "workers: 0 must be a whole number, at least 1"),
     ],
 )
-def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_an_invalid_setting_is_an_error(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        spec(**settings)
+        spec_of(**settings)
 
 
 def test_limits_replace_those_of_a_study() -> None:
-    before = spec(deadline="1h")
+    before = spec_of(deadline="1h")
     after = with_limits(before, {"trials": 9, "deadline": "2h", "budget": 3.0, "workers": 2})
     assert (after.trials, after.deadline_seconds, after.budget_dollars, after.workers) == (9, 7200.0, 3.0, 2)
     assert before.system is not None

@@ -1,4 +1,4 @@
-"""A script without a study file: its function and its space."""
+"""Tests of scripts without a study file: their function and their space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def other(trial):
     pass
 
 if __name__ == "__main__":
-    raise SystemExit("it is not run")
+    raise SystemExit("main was run")
 """
 
 
@@ -35,9 +35,9 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_a_script_has_a_space_and_a_function(script: Path) -> None:
-    before = list(sys.path), list(sys.argv)
+    path_and_arguments = list(sys.path), list(sys.argv)
     spec = read_script(script, "train", "error", 7)
-    assert (sys.path, sys.argv) == before
+    assert (sys.path, sys.argv) == path_and_arguments
     assert (spec.name, spec.metric, spec.max_steps, spec.engine) == ("my-train", "error", 7, "local")
     assert list(spec.space.names) == ["lr", "act"]
     assert (spec.target.where, spec.target.folder) == ("my train.py:train", str(script.parent))
@@ -45,36 +45,35 @@ def test_a_script_has_a_space_and_a_function(script: Path) -> None:
     assert read_script(script, "other", "error", 7).target.where == "my train.py:other"
 
 
-def test_a_script_that_parses_arguments_has_none(script: Path) -> None:
-    """Those of this process are not for it."""
+def test_a_script_does_not_see_the_arguments_of_this_process(script: Path) -> None:
     script.write_text("import sys\nassert sys.argv == [__file__], sys.argv\n" + SCRIPT)
     assert read_script(script, "train", "loss", 7).name == "my-train"
 
 
-def test_a_space_may_be_spelled_as_a_constant(script: Path) -> None:
+def test_the_name_of_the_space_may_be_in_capitals(script: Path) -> None:
     script.write_text(SCRIPT.replace("space =", "SPACE ="))
     assert list(read_script(script, "train", "loss", 7).space.names) == ["lr", "act"]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "says"),
+    ("text", "replacement", "message"),
     [
         ("def train", "def trian", "has no function train; name another one with --function NAME"),
         ("space =", "spaces =", "has no space; write space = {"),
         ('space = {"lr"', 'space = 3; spaces = {"lr"', "has no space"),
         ("import LOW", "import HIGH", "cannot be imported: ImportError: cannot import name 'HIGH'"),
-        ('__name__ == "__main__"', "True", "cannot be imported: SystemExit: it is not run"),
+        ('__name__ == "__main__"', "True", "cannot be imported: SystemExit: main was run"),
         ("tt.Float(LOW, 1.0)", "tt.Float(2.0, 1.0)", "lr"),
     ],
 )
-def test_mistakes_are_named(script: Path, before: str, after: str, says: str) -> None:
-    script.write_text(SCRIPT.replace(before, after))
+def test_the_error_for_a_mistake_names_the_script(script: Path, text: str, replacement: str, message: str) -> None:
+    script.write_text(SCRIPT.replace(text, replacement))
     with pytest.raises(SettingError) as error:
         read_script(script, "train", "loss", 7)
     assert str(error.value).startswith(f"{script}: ")
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_script_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="does not exist"):
         read_script(tmp_path / "train.py", "train", "loss", 7)

@@ -1,4 +1,4 @@
-"""A study file says the same as a script's tune(), and every mistake in it is named."""
+"""Tests of study files: every key, the defaults, and the error for each mistake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(folder: Path, text: str, **overrides: object) -> StudyFile:
     return read_study_file(path, overrides)
 
 
-def test_everything(tmp_path: Path) -> None:
+def test_every_key_is_read(tmp_path: Path) -> None:
     text = """
         name = "other"
         command = ["python", "train.py", "--lr", "{lr}"]
@@ -71,16 +71,16 @@ def test_everything(tmp_path: Path) -> None:
     assert Spec.from_json(spec.to_json()) == spec
 
 
-def test_the_least(tmp_path: Path) -> None:
+def test_a_minimal_file_has_the_defaults(tmp_path: Path) -> None:
     file = read(tmp_path, BASE + SPACE)
     assert (file.spec.name, file.spec.searcher, file.store, file.seed) == ("digits", "bayes", None, None)
     assert (file.spec.storage, file.warm_start) == ("", [])
     assert read(tmp_path, 'warm_start = "old"\n' + BASE + SPACE).warm_start == ["old"]
 
 
-def test_several_objectives_and_constraints(tmp_path: Path) -> None:
-    wanted = """minimize = ["loss", "size"]\nmaximize = "acc"\nconstraints = ["size <= 5e6", "gap >= -1"]\n"""
-    text = BASE.replace('minimize = "loss"\n', wanted) + SPACE
+def test_several_objectives_and_constraints_are_read(tmp_path: Path) -> None:
+    objectives = """minimize = ["loss", "size"]\nmaximize = "acc"\nconstraints = ["size <= 5e6", "gap >= -1"]\n"""
+    text = BASE.replace('minimize = "loss"\n', objectives) + SPACE
     spec = read(tmp_path, text).spec
     assert [str(objective) for objective in spec.objectives] == ["minimize loss", "minimize size", "maximize acc"]
     assert [str(constraint) for constraint in spec.constraints] == ["size <= 5000000", "gap >= -1"]
@@ -88,25 +88,25 @@ def test_several_objectives_and_constraints(tmp_path: Path) -> None:
     assert list(read(tmp_path, f"{text}[metrics]\n{patterns}").spec.target.patterns) == list(spec.needed_metrics)
 
 
-def test_overrides_win_and_are_checked(tmp_path: Path) -> None:
+def test_overrides_replace_the_files_values_and_are_checked(tmp_path: Path) -> None:
     assert read(tmp_path, BASE + SPACE, trials=3, name="x").spec.trials == 3
     with pytest.raises(SettingError, match="trials: 0 must be a whole number, at least 1"):
         read(tmp_path, BASE + SPACE, trials=0)
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("text", "stored"),
     [
         ("/abs/s.db", "/abs/s.db"),
         (":memory:", ":memory:"),
         ("sqlite:////abs/s.db", "sqlite:////abs/s.db"),
     ],
 )
-def test_stores_that_are_no_relative_path(tmp_path: Path, given: str, kept: str) -> None:
-    assert read(tmp_path, f'store = "{given}"\n{BASE}{SPACE}').store == kept
+def test_a_store_that_is_no_relative_path_is_unchanged(tmp_path: Path, text: str, stored: str) -> None:
+    assert read(tmp_path, f'store = "{text}"\n{BASE}{SPACE}').store == stored
 
 
-def test_a_function_is_looked_for_and_not_imported(tmp_path: Path) -> None:
+def test_the_file_of_a_function_must_exist_and_is_not_imported(tmp_path: Path) -> None:
     text = BASE.replace('command = ["train", "--lr", "{lr}"]', 'function = "train.py:train"') + SPACE
     with pytest.raises(SettingError, match=r"function: .*/train\.py does not exist"):
         read(tmp_path, text)
@@ -204,14 +204,14 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         ("searcher = {name = 'random', n = 0}\n" + BASE + SPACE, "random does not take n; its options: none"),
     ],
 )
-def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(SettingError) as wrong:
+def test_the_error_for_a_mistake_names_the_file_and_the_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SettingError) as error:
         read(tmp_path, text)
-    assert str(wrong.value).startswith(f"{tmp_path}/digits.toml: ")
-    assert message in str(wrong.value)
+    assert str(error.value).startswith(f"{tmp_path}/digits.toml: ")
+    assert message in str(error.value)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"cannot be read \(No such file or directory\)"):
         read_study_file(tmp_path / "none.toml")
     with pytest.raises(SettingError, match=r"cannot be read \(Is a directory\)"):
@@ -221,7 +221,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_study_file(tmp_path / "bytes.toml")
 
 
-# --- where it runs ----------------------------------------------------------------------------------------
+# --- engines and machines ---------------------------------------------------------------------------------
 
 CLOUD = """
 [[cloud]]
@@ -234,21 +234,21 @@ max_machines = 3
 """
 
 
-def test_an_engine_is_named_or_has_options(tmp_path: Path) -> None:
+def test_an_engine_is_a_name_or_a_table_with_options(tmp_path: Path) -> None:
     assert read(tmp_path, BASE + SPACE).spec.engine == "local"
     spec = read(tmp_path, BASE + 'engine = "ray"\n' + SPACE).spec
     assert (spec.engine, spec.engine_options, spec.workers) == ("ray", {}, None)
     with_options = BASE + 'engine = {name = "ray", cpus = 2, gang = 4}\n' + SPACE
     assert read(tmp_path, with_options).spec.engine_options == {"cpus": 2, "gang": 4}
-    again = read(tmp_path, with_options, engine="ray").spec
-    assert again.engine_options == {"cpus": 2, "gang": 4}, "what is only named again keeps its options"
+    overridden = read(tmp_path, with_options, engine="ray").spec
+    assert overridden.engine_options == {"cpus": 2, "gang": 4}, "the same engine keeps its options"
     with pytest.raises(SettingError, match=r"engine: \{'cpus': 2\} must have a name"):
         read(tmp_path, BASE + "engine = {cpus = 2}\n" + SPACE)
-    here = read(tmp_path, with_options, engine="local").spec
-    assert (here.engine, here.engine_options) == ("local", {})
+    local = read(tmp_path, with_options, engine="local").spec
+    assert (local.engine, local.engine_options) == ("local", {})
 
 
-def test_on_a_cluster_the_tables_of_the_cloud_are_its_machines(tmp_path: Path) -> None:
+def test_cloud_tables_are_the_machines_of_a_ray_engine_without_machines(tmp_path: Path) -> None:
     assert read(tmp_path, BASE + SPACE + CLOUD).spec.engine_options == {}
     spec = read(tmp_path, BASE + SPACE + CLOUD, engine="ray").spec
     assert spec.engine_options == {
@@ -258,12 +258,14 @@ def test_on_a_cluster_the_tables_of_the_cloud_are_its_machines(tmp_path: Path) -
         ]
     }
     assert Spec.from_json(spec.to_json()) == spec
-    own = 'engine = {name = "ray", machines = ["m5.2xlarge_on-demand"]}\n'
-    assert read(tmp_path, BASE + own + SPACE + CLOUD).spec.engine_options == {"machines": ["m5.2xlarge_on-demand"]}
+    with_machines = 'engine = {name = "ray", machines = ["m5.2xlarge_on-demand"]}\n'
+    assert read(tmp_path, BASE + with_machines + SPACE + CLOUD).spec.engine_options == {
+        "machines": ["m5.2xlarge_on-demand"]
+    }
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         ("engine = 3", "engine: 3 must be 'local', 'ray', or a table"),
         ('engine = "spark"', "engine 'spark' is not known"),
@@ -272,13 +274,13 @@ def test_on_a_cluster_the_tables_of_the_cloud_are_its_machines(tmp_path: Path) -
         ('engine = {name = "ray", gpus = 1, machines = ["m5.xlarge_on-demand"]}', "no worker with"),
     ],
 )
-def test_mistakes_about_the_engine_are_named_before_anything_runs(tmp_path: Path, line: str, says: str) -> None:
+def test_a_wrong_engine_is_an_error_when_the_file_is_read(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(SettingError) as error:
         read(tmp_path, f"{BASE}{line}\n{SPACE}")
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
-def test_a_python_file_is_no_study_file(tmp_path: Path) -> None:
+def test_a_python_file_is_an_error_with_advice(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("def train(trial): ...\n")
     with pytest.raises(SettingError, match=r"train\.py: is a Python file.* run it with python .*'train\.py:NAME'"):
         read_study_file(tmp_path / "train.py")

@@ -1,4 +1,4 @@
-"""Each setting is defined once; tune(), study files, the command line and the pages derive from it or name it."""
+"""Tests that tune(), study files, the command line and the docs pages have every setting of the table."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_spec_has_the_settings_that_are_stored_as_given() -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda each: each.name)
-def test_the_command_line_offers_what_fits_there(setting: Setting) -> None:
+def test_a_setting_with_a_metavar_is_an_option_of_run_and_may_be_one_of_resume(setting: Setting) -> None:
     run, resume = options(run_command), options(resume_command)
     assert (setting.name in run) == (setting.kind.metavar is not None)
     assert (setting.name in resume) == setting.at_resume
