@@ -1,10 +1,8 @@
-"""How long does tuning take, and training of the winner, with knobs that are turned meanwhile? (PipeTune, Fig. 11)
+"""Measure tuning time and the winner's training time with system tuning (PipeTune, Fig. 11).
 
-The same search of real workloads, by successive halving over the same configurations, on this machine (the paper's
-HyperBand is several of these at a time). Sides take turns within each workload, so that a machine that slows down
-disturbs all alike. The workloads come in an order that makes three kinds of jobs of them, for what past studies
-have taught: the same model on other data, another model on the same data, and neither. What thriftune knows when a
-round begins is nothing.
+Each side runs the same search of real workloads on this machine: successive halving over the same configurations.
+(The paper's HyperBand runs several of these at a time.) The sides take turns within each workload, so that a
+slower phase of the machine disturbs all of them alike.
 """
 
 from __future__ import annotations
@@ -18,13 +16,6 @@ from benchmarks.system.studies import TINY, USUAL, Outcome, run, run_alone
 from benchmarks.system.workloads import WORKLOADS
 
 ORDER = ("lenet_mnist", "lenet_fashion", "numpy_network", "boosted_trees", "text_rnn")
-KINDS = {
-    "lenet_mnist": "the first of all",
-    "lenet_fashion": "same model, other data",
-    "numpy_network": "other model, same data",
-    "boosted_trees": "other model, same data",
-    "text_rnn": "neither model nor data",
-}
 TUNING_BAR, WINNER_BAR, SLOWER_BAR = 0.226, 1.7, 0.02
 
 
@@ -76,7 +67,7 @@ def _tuning(
             if side == "V1":
                 less[name] = 1 - median(ratios)
         met = less[name] >= -SLOWER_BAR if judged else None
-        what = f"tuning time less, {name} ({KINDS[name]}): median {median(mine):.1f} s"
+        what = f"tuning time less, {name}: median {median(mine):.1f} s"
         rows.append(Row(what, "; ".join(figures), f"not over {SLOWER_BAR:.0%} slower than V1", met))
     best = max(less, key=lambda name: less[name])
     met = less[best] >= TUNING_BAR if judged else None
@@ -108,8 +99,10 @@ def _training(names: Sequence[str], trained: dict[tuple[str, str], list[Outcome]
 
 
 def _to_the_same(name: str, mine: Sequence[Outcome], theirs: Sequence[Outcome]) -> Row:
-    """V2 takes a smaller model where that is quicker, and less accurate: how long do both take to the best that
-    its winner comes to?"""
+    """Return how much sooner our winner reaches the best accuracy of V2's winner.
+
+    V2 prefers smaller models, which are faster and less accurate.
+    """
     ratios, missed = [], 0
     for own, other in zip(mine, theirs, strict=True):
         best = max(accuracy for _, accuracy in other.curve)

@@ -1,4 +1,4 @@
-"""How are the workloads' networks made and trained? Those in torch, which is loaded with this module."""
+"""Make and train the workloads' networks in torch, which is imported with this module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EMBEDDING = 32
 
 
 def train_lenet(trial: tt.Trial, split: Split, examples: int) -> None:
-    """LeNet-5 as it is built today: with rectifiers and maximum pooling. Takes N x 28 x 28 pixels."""
+    """Train LeNet-5 as it is built today, with rectifiers and maximum pooling, on N x 28 x 28 pixels."""
     torch.manual_seed(trial.seed)
     net = nn.Sequential(
         nn.Unflatten(1, (1, 28)),
@@ -42,7 +42,7 @@ def train_characters(trial: tt.Trial, split: Split, examples: int) -> None:
 
 
 class _Characters(nn.Module):  # type: ignore[misc]
-    """Takes N x length characters; gives N x characters x length scores of what follows each."""
+    """Maps N x length characters to N x characters x length scores of the next character."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _Characters(nn.Module):  # type: ignore[misc]
 def _descend(
     trial: tt.Trial, net: nn.Module, optimizer: torch.optim.Optimizer, split: Split, examples: int
 ) -> None:
-    """Trains on so many examples an epoch, others in each; reports the accuracy on some it never trains on."""
+    """Train on `examples` examples an epoch, drawn anew for each; report the accuracy on validation data."""
     x, y, val_x, val_y = (torch.from_numpy(part) for part in split)
 
     def save(folder: Path) -> None:
@@ -73,7 +73,7 @@ def _descend(
     trial.restore(load)
     for epoch in trial.steps():
         rng = np.random.default_rng((trial.seed, epoch))
-        torch.manual_seed(int(rng.integers(2**32)))  # dropout's; again after a resume
+        torch.manual_seed(int(rng.integers(2**32)))  # for dropout; the same after a resume
         net.train()
         order = torch.from_numpy(rng.permutation(len(x))[:examples])
         for start in range(0, len(order), trial["batch_size"]):

@@ -1,8 +1,8 @@
-"""What does it cost where nothing can be gained? One core, and epochs of a millisecond.
+"""Measure what system tuning costs where it can gain nothing: on one core, with epochs of a millisecond.
 
-The same study with `system="auto"` and "off", twice in each round, the one that came first also last, so that a
-machine that gets slower or faster does so to both; the ratio of CPU time of the trial's own process and of wall
-time. And what a look at the counters takes, as a part of the fifth of a second that is at least between two.
+The same study runs with `system="auto"` and "off", twice in each round. The side that runs first also runs last,
+so that a slower phase of the machine disturbs both alike. Figures are the ratios of wall time and of the trials'
+CPU time, and the time of reading the counters relative to the least time between two readings.
 """
 
 from __future__ import annotations

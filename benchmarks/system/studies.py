@@ -1,11 +1,11 @@
-"""One study of a workload, as each side runs it, in a process of its own.
+"""Run one study of a workload, as each side runs it, in a process of its own.
 
-- "thriftune": knobs are turned while trials train (`system="auto"`).
-- "V1" (PipeTune's Tune V1): the same search with everything as it is by default: one trial a core, each with one
-  thread, which is what thriftune does without `system`, and Ray Tune with its defaults.
-- "V2" (Tune V2): what the knobs do is searched for like hyperparameters, in the same number of trials, and the aim
-  is accuracy over duration. A trial has as many cores as threads, and waits until they are free.
-- "plain": as V1, with as many threads in each trial as the libraries take by themselves.
+- "thriftune": knobs are applied while trials train (`system="auto"`).
+- "V1" (PipeTune's Tune V1): the same search with defaults: one trial a core, each with one thread. This is
+  thriftune without `system`, and also Ray Tune with its defaults.
+- "V2" (Tune V2): the knobs are searched like hyperparameters, in the same number of trials, and the objective is
+  accuracy over duration. A trial has as many cores as threads, and waits until they are free.
+- "plain": V1, with the number of threads that the libraries choose by themselves.
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ class Outcome:
     decisions: Counter[str]
 
     def seconds_to(self, accuracy: float) -> float | None:
-        """Of training, until the best trial was as good as this; None: it never was. The first step is taken to
-        have been like the others: libraries are loaded in it."""
+        """Return the training time until the best trial reached this accuracy, or None if it never did.
+
+        The first step counts like the others, because libraries are loaded in it.
+        """
         a_step = self.training_seconds / max(1, len(self.curve) - 1)
         return next((at + a_step for at, reached in self.curve if reached >= accuracy), None)
 
 
 class Size(NamedTuple):
-    """Of a search by successive halving: so many trials begin, one in `eta` goes on from each rung to the next."""
+    """The size of a search by successive halving: one trial in `eta` goes on from each rung to the next."""
 
     trials: int
     min_steps: int
@@ -86,9 +88,9 @@ def run(workload: str, side: str, seed: int, store: Path, size: Size = USUAL) ->
 def run_alone(
     workload: str, side: str, config: dict[str, Any], store: Path, max_steps: int | None = None
 ) -> Outcome:
-    """Trains the configuration once more, on a machine that has nothing else to do.
+    """Train the configuration again, alone on the machine.
 
-    `max_steps`: twice the workload's own unless given.
+    `max_steps`: twice the workload's own number by default.
     """
     return fresh(_alone, workload, side, config, str(store), max_steps)
 
@@ -163,7 +165,7 @@ def _tuned(
 
 
 def _probes(trial: tt.TrialRecord) -> int:
-    """Windows that followed a decision to look."""
+    """Return how many windows followed a decision to probe."""
     ends = [*(begin for begin, _ in trial.knob_changes[1:]), len(trial.windows)]
     return sum(
         end - begin for (begin, change), end in zip(trial.knob_changes, ends, strict=False) if change.by == PROBE
@@ -171,11 +173,10 @@ def _probes(trial: tt.TrialRecord) -> int:
 
 
 class ByHand:
-    """A training function that sets up its process as its configuration says, and reports how well it does for
-    the time it takes."""
+    """A training function that applies the knobs of its configuration, and reports accuracy over time."""
 
     def __init__(self, load: Workload, cores: str) -> None:
-        """`cores`: a folder by which trials agree on who has them."""
+        """`cores`: a folder with lock files, one for each core."""
         self.load, self._cores = load, Path(cores)
 
     def __call__(self, trial: tt.Trial) -> None:
@@ -197,8 +198,7 @@ class ByHand:
 
 @contextlib.contextmanager
 def taken(count: int, folder: Path) -> Iterator[None]:
-    """So many of the machine's cores at once, when they are free, as a cluster gives them to who asks for them.
-    The kernel lets go of them when their holder dies."""
+    """Reserve this many cores at once, as soon as they are free. The kernel releases them when the holder dies."""
     folder.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
         door, *cores = (
@@ -206,7 +206,7 @@ def taken(count: int, folder: Path) -> Iterator[None]:
         )
         waits = True
         while waits:
-            fcntl.flock(door, fcntl.LOCK_EX)  # one looks at a time
+            fcntl.flock(door, fcntl.LOCK_EX)  # one process at a time
             free = [core for core in cores if _is_locked_now(core)]
             waits = len(free) < count
             for core in free if waits else free[count:]:
@@ -225,7 +225,7 @@ def _is_locked_now(file: IO[str]) -> bool:
 
 
 class WithRatio:
-    """Reports of a trial, each with its accuracy over the time that so many steps take at this pace."""
+    """Reports of a trial with its accuracy over the time that its steps take at this pace."""
 
     def __init__(self, trial: tt.Trial, metric: str) -> None:
         self._report, self._metric = trial.report, metric
@@ -239,7 +239,7 @@ class WithRatio:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of all that it has started, which are over."""
+    """Return the CPU time of this process and of its child processes that have ended."""
     both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
 

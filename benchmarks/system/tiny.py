@@ -1,4 +1,4 @@
-"""A study of steps that take a millisecond, on one core: there is nothing to be gained by any knob."""
+"""Run a study with steps of a millisecond on one core, where no knob can gain anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TRIALS = 3
 
 
 def train(trial: tt.Trial) -> None:
-    """About a millisecond of linear algebra a step."""
+    """Train with about a millisecond of linear algebra a step."""
     x = np.random.default_rng(trial.seed).normal(size=(120, 120))
     cpu = time.process_time()
     for _ in trial.steps():
@@ -23,7 +23,7 @@ def train(trial: tt.Trial) -> None:
 
 
 def one(side: str, store: str, steps: int) -> tuple[float, float]:
-    """Seconds of the study from its first trial to its last, and of CPU in its trials."""
+    """Run the study; return the seconds of its trials, and their CPU seconds."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     result = tt.tune(
         train,

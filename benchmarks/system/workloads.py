@@ -1,12 +1,11 @@
-"""What do the trials train whose use of the machine is measured? Five workloads on three sets of real data.
+"""Five workloads on three sets of real data, for the benchmarks of system tuning.
 
-Two share their model, two others their data, and some neither, so that it shows whether what was learned of one
-trial holds for another. A step is an epoch, of a third of a second to one and a half on one core as a rule.
+Two workloads share their model, and others their data. A step is an epoch, and usually takes 0.3 to 1.5 seconds on
+one core.
 
-None of them says how many threads to use: that is one of the things that are tuned. Nor is a library loaded that
-a workload does not train with, for it would bring threads and memory of its own. With as many threads, the same
-seed gives the same figures, however often a trial is interrupted: what is random in an epoch depends on the
-trial's seed and the epoch alone.
+No workload sets the number of threads, because that is tuned. No workload loads a library that it does not train
+with, because that would add threads and memory. With the same number of threads, the same seed gives the same
+figures, even if a trial is interrupted: random numbers depend on the trial's seed and the epoch alone.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ Array = npt.NDArray[Any]
 
 class Train(Protocol):
     def __call__(self, trial: tt.Trial, share: float = 1.0) -> None:
-        """`share`: of an epoch's data; less than all of it where it only has to be seen that things work."""
+        """Train. `share`: the share of an epoch's data; less than 1 only to see that the workload runs."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """`config`: one of the space that learns well. `metric`: to be maximized."""
+    """A workload. `config`: a configuration that learns well. `metric`: the metric to maximize."""
 
     name: str
     train: Train
@@ -55,13 +54,13 @@ class Workload:
     max_steps: int = 10
 
     def missing(self) -> Path | None:
-        """The file that it needs and that is not there; THRIFTUNE_DATA is to name the folder that holds it."""
+        """Return the data file that is missing, or None. THRIFTUNE_DATA names the folder with the data."""
         file = data() / FILES[self.data] if self.data in FILES else None
         return None if file is None or file.exists() else file
 
 
 class Split(NamedTuple):
-    """What is trained on, and what is not."""
+    """Training data and validation data."""
 
     x: Array
     y: Array
@@ -69,16 +68,16 @@ class Split(NamedTuple):
     val_y: Array
 
 
-# --- what they train --------------------------------------------------------------------------------------
+# --- the workloads ----------------------------------------------------------------------------------------
 
 
 def lenet_mnist(trial: tt.Trial, share: float = 1.0) -> None:
-    """A convolutional network as small as LeNet-5, on handwritten digits."""
+    """Train LeNet-5, a small convolutional network, on handwritten digits."""
     _lenet(trial, "mnist", share)
 
 
 def lenet_fashion(trial: tt.Trial, share: float = 1.0) -> None:
-    """The same network, on pieces of clothing."""
+    """Train LeNet-5 on pieces of clothing."""
     _lenet(trial, "fashion", share)
 
 
@@ -89,14 +88,14 @@ def _lenet(trial: tt.Trial, name: str, share: float) -> None:
 
 
 def text_rnn(trial: tt.Trial, share: float = 1.0) -> None:
-    """Gated recurrent units that say of every character which one follows."""
+    """Train gated recurrent units to predict the next character."""
     from benchmarks.system.networks import train_characters
 
     train_characters(trial, _text(), round(share * SEQUENCES))
 
 
 def boosted_trees(trial: tt.Trial, share: float = 1.0) -> None:
-    """Some more rounds of boosting an epoch, on images of 14 x 14 pixels. Every trial has images of its own."""
+    """Train boosted trees, some rounds an epoch, on images of 14 x 14 pixels. Each trial draws its own images."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     images = _quarter("fashion")
@@ -125,7 +124,7 @@ def boosted_trees(trial: tt.Trial, share: float = 1.0) -> None:
 
 
 def numpy_network(trial: tt.Trial, share: float = 1.0) -> None:
-    """Two hidden layers and plain gradient descent, in NumPy and nothing else."""
+    """Train two hidden layers by plain gradient descent, in NumPy alone."""
     x, y, val_x, val_y = _flat("mnist")
     rng = np.random.default_rng(trial.seed)
     widths = (x.shape[1], trial["width"], trial["width"], 10)
@@ -139,7 +138,7 @@ def numpy_network(trial: tt.Trial, share: float = 1.0) -> None:
             layers[:] = kept.values()
 
     trial.restore(load)
-    # A rate that is too high for its batch ends in values that are no numbers, and a trial no better than chance.
+    # A learning rate that is too high gives values that are no numbers, and a trial no better than chance.
     with np.errstate(over="ignore", invalid="ignore"):
         for epoch in trial.steps():
             order = np.random.default_rng((trial.seed, epoch)).permutation(len(x))[: round(share * MLP_IMAGES)]
@@ -152,7 +151,7 @@ def numpy_network(trial: tt.Trial, share: float = 1.0) -> None:
 
 
 def activations(layers: list[Array], x: Array) -> list[Array]:
-    """What each layer is given, and last the scores of the classes."""
+    """Return the input of each layer, and then the scores of the classes."""
     given = [x]
     for layer in layers[:-1]:
         given.append(np.maximum(given[-1] @ layer, 0.0))
@@ -160,7 +159,7 @@ def activations(layers: list[Array], x: Array) -> list[Array]:
 
 
 def slopes(layers: list[Array], x: Array, y: Array) -> list[Array]:
-    """Of the mean cross entropy, by every weight."""
+    """Return the gradient of the mean cross entropy, by every weight."""
     *given, scores = activations(layers, x)
     chances = np.exp(scores - scores.max(axis=1, keepdims=True))
     chances /= chances.sum(axis=1, keepdims=True)
@@ -174,12 +173,12 @@ def slopes(layers: list[Array], x: Array, y: Array) -> list[Array]:
     return found[::-1]
 
 
-# --- what they train on: read once a process --------------------------------------------------------------
+# --- their data, read once in a process -------------------------------------------------------------------
 
 
 @cache
 def _images(name: str) -> Split:
-    """Pixels from 0 to 1."""
+    """Read images as pixels from 0 to 1."""
     with np.load(data() / FILES[name]) as file:
         x, val_x = (file[part].astype(np.float32) / 255.0 for part in ("x_train", "x_test"))
         return Split(x, file["y_train"].astype(np.int64), val_x, file["y_test"].astype(np.int64))
@@ -187,7 +186,7 @@ def _images(name: str) -> Split:
 
 @cache
 def _flat(name: str) -> Split:
-    """A row of pixels for each image, as exact as NumPy's numbers are where nobody says otherwise."""
+    """Read images as rows of pixels, in NumPy's usual precision."""
     x, y, val_x, val_y = _images(name)
     flat, val_flat = (pixels.reshape(len(pixels), -1).astype(np.float64) for pixels in (x, val_x))
     return Split(flat, y, val_flat, val_y)
@@ -195,7 +194,7 @@ def _flat(name: str) -> Split:
 
 @cache
 def _quarter(name: str) -> Split:
-    """Each two by two pixels as one."""
+    """Read images with each two by two pixels averaged."""
     x, y, val_x, val_y = _images(name)
     small, val_small = (p.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(-1, 196) for p in (x, val_x))
     return Split(small, y, val_small, val_y)
@@ -203,9 +202,9 @@ def _quarter(name: str) -> Split:
 
 @cache
 def _text() -> Split:
-    """Python's own reference manual, as its help() has it: half a million characters of English and code.
+    """Read Python's reference manual as sequences, each with the characters that follow.
 
-    In sequences, each with what follows each of its characters. Another version of Python has another edition.
+    It has half a million characters of English and code. Other versions of Python have other text.
     """
     from pydoc_data.topics import topics
 
@@ -218,11 +217,11 @@ def _text() -> Split:
     return Split(kept[:, :-1], kept[:, 1:], held[:, :-1], held[:, 1:])
 
 
-# --- all of them ------------------------------------------------------------------------------------------
+# --- the list of workloads --------------------------------------------------------------------------------
 
 
 def _powers(low: int, high: int) -> tt.Choice:
-    """Of two: the sizes of batches that people try."""
+    """Return a choice of the powers of two from `low` to `high`, the usual batch sizes."""
     return tt.Choice([2**n for n in range(low.bit_length() - 1, high.bit_length())])
 
 
