@@ -28,7 +28,7 @@ from benchmarks.search.warm_start import interval
 from benchmarks.stopping import tables
 from benchmarks.stopping.peer_thriftune import study
 from benchmarks.stopping.tables import Array, CurveTable
-from thriftune.replay.simulated_driver import run
+from thriftune.replay.simulation_loop import run
 from thriftune.results.result import Result
 from thriftune.search.bayes.observations import CUT_SHORT
 from thriftune.state.trial_record import State

@@ -12,10 +12,10 @@ import numpy as np
 import thriftune as tt
 from benchmarks.stopping.replay import Nearest, Trace, seconds_limit
 from benchmarks.stopping.tables import CurveTable
-from thriftune.replay import simulated_driver
 from thriftune.replay import simulated_engine as simulated
-from thriftune.replay.simulated_driver import Curves
+from thriftune.replay import simulation_loop
 from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.simulation_loop import Curves
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Past, Searcher
 from thriftune.space.objectives import Objective
@@ -30,7 +30,7 @@ _LOSS = "loss"
 def study(
     table: CurveTable, seed: int, workers: int, options: dict[str, Any]
 ) -> tuple[Spec, Curves, Searcher, Stopper]:
-    """Return the arguments of simulated_driver.run(); `options` has (name, options) of searcher and rule."""
+    """Return the arguments of simulation_loop.run(); `options` has (name, options) of searcher and rule."""
     (searcher, searcher_options), (rule, rule_options) = options["searcher"], options["rule"]
     spec = Spec(
         table.name,
@@ -81,7 +81,7 @@ def _curve(table: CurveTable, row: int) -> Curve:
 
 def simulate(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) -> Trace:
     limit = seconds_limit(table, workers)
-    result = simulated_driver.run(*study(table, seed, workers, options))
+    result = simulation_loop.run(*study(table, seed, workers, options))
     reports = [
         (report.at, report.metrics[_LOSS])
         for trial in result.trials
@@ -99,6 +99,6 @@ def version() -> str:
     """Return a version with a digest of the searchers, rules and simulation, which tells their states apart."""
     home = Path(tt.__file__).parent
     files = [*(home / "search").rglob("*.py"), *(home / "stopping").rglob("*.py")]
-    files += [Path(simulated_driver.__file__), Path(simulated.__file__)]
+    files += [Path(simulation_loop.__file__), Path(simulated.__file__)]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)))
     return f"{tt.__version__}+{digest.hexdigest()[:10]}"

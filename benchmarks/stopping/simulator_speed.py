@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.common import Row, main, say
-from thriftune.replay.simulated_driver import Curves, run
 from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.simulation_loop import Curves, run
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float

@@ -16,7 +16,7 @@ from benchmarks.common import Row, main, say
 from benchmarks.stopping import tables
 from benchmarks.stopping.peer_thriftune import study
 from benchmarks.stopping.report import standard_error
-from thriftune.replay.simulated_driver import run
+from thriftune.replay.simulation_loop import run
 from thriftune.stopping import STOPPERS
 
 RULES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -10,8 +10,8 @@ from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.scale_to_demand import ScaleToDemand
 from thriftune.replay.simulated_cloud import SimulatedCloud
-from thriftune.replay.simulated_driver import drive
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
+from thriftune.replay.simulation_loop import drive
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float

@@ -13,8 +13,8 @@ import thriftune as tt
 from thriftune.errors import SettingError
 from thriftune.replay.curve_tables import read_table
 from thriftune.replay.recordings import Recording, recording_from_result
-from thriftune.replay.simulated_driver import run
 from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.simulation_loop import run
 from thriftune.search.random import Random
 from thriftune.show.describe import best_or_front
 from thriftune.space.objectives import Objective

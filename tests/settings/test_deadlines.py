@@ -20,7 +20,7 @@ from thriftune.common.formatting import format_time
 from thriftune.errors import SettingError
 from thriftune.settings.deadlines import as_duration, check_ahead, parse_deadline
 from thriftune.settings.study_file import read_study_file
-from thriftune.show import describe
+from thriftune.show import cost_and_limits
 from thriftune.show.progress import goal_line
 from thriftune.state.trial_record import State
 
@@ -131,7 +131,7 @@ def test_progress_and_show_give_the_time_of_the_deadline() -> None:
     table = Table(trials=9, deadline_at=NINE_UTC)
     table.now = NINE_UTC - 60.0
     assert goal_line(table.spec) == "minimize loss within 9 trials, until 2026-11-20 10:00 CET"
-    assert describe.time_line(table.history, table.spec, table.now).endswith(
+    assert cost_and_limits.time_line(table.history, table.spec, table.now).endswith(
         ", until 2026-11-20 10:00 CET, 60.0 s left"
     )
     assert format_time(NINE_UTC + 5.0) == "2026-11-20 10:00:05 CET"

@@ -11,7 +11,7 @@ from thriftune.common import formatting
 from thriftune.common.text import escaped, last_line, printable
 from thriftune.loop.failures import failure_text
 from thriftune.results.trial_states import count_state_words, counts_line
-from thriftune.show import describe
+from thriftune.show import cost_and_limits, describe, waiting
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State, TrialRecord
@@ -174,7 +174,7 @@ def test_what_trials_wait_for() -> None:
     history = studies.fold(studies.log(finished=False), spec)
 
     def why(trial: int, has_driver: bool = True) -> str | None:
-        return describe.wait_reason(history.trials[trial], history, spec, has_driver)
+        return waiting.wait_reason(history.trials[trial], history, spec, has_driver)
 
     assert why(0) is None
     assert why(3) is None
@@ -210,9 +210,9 @@ def test_a_study_that_finds_no_room_on_its_cluster_says_so(
     spec = studies.spec(engine="ray", engine_options=options)
     ready = [ev.MachineReady(100.0, f"node-{n}", "2 CPUs", count, 0.1) for n, count in enumerate(slots)]
     history = studies.fold([ev.DriverStarted(100.0, 1, "here"), *ready], spec)
-    assert describe.no_room_reason(history, spec) == sentence
+    assert waiting.no_room_reason(history, spec) == sentence
     history.apply(ev.Rent(101.0, "m", "c7i.large_spot"))
-    assert describe.no_room_reason(history, spec) == (
+    assert waiting.no_room_reason(history, spec) == (
         sentence and "waits for a machine: 1 c7i.large_spot requested"
     )
 
@@ -221,15 +221,15 @@ def test_a_machine_that_will_be_taken_away_is_no_room() -> None:
     spec = studies.spec(engine="ray")
     log = [ev.DriverStarted(100.0, 1, "here"), ev.MachineReady(100.0, "node-1", "2 CPUs", 2, 0.1)]
     history = studies.fold([*log, ev.MachineNotice(101.0, "node-1", 111.0)], spec)
-    assert describe.no_room_reason(history, spec).startswith("waits for 1 worker of 1 CPU: no machine")
-    assert describe.no_room_reason(history, studies.spec()) == ""  # of this machine there is always some
+    assert waiting.no_room_reason(history, spec).startswith("waits for 1 worker of 1 CPU: no machine")
+    assert waiting.no_room_reason(history, studies.spec()) == ""  # of this machine there is always some
 
 
 def test_a_waiting_trial_names_what_its_machine_must_have() -> None:
     spec = studies.spec(engine="ray", engine_options={"cpus": 2, "resources": {"TPU": 4}})
     log = [ev.DriverStarted(100.0, 1, "here"), ev.Create(100.0, 0, {"lr": 0.2, "act": "relu"})]
     history = studies.fold(log, spec)
-    assert describe.wait_reason(history.trials[0], history, spec, True) == "waits for a machine with 2 CPU, 4 TPU"
+    assert waiting.wait_reason(history.trials[0], history, spec, True) == "waits for a machine with 2 CPU, 4 TPU"
 
 
 def test_a_paused_trial_waits_for_its_promotion() -> None:
@@ -237,16 +237,17 @@ def test_a_paused_trial_waits_for_its_promotion() -> None:
     history = studies.fold(studies.log(finished=False), spec)
     history.apply(ev.Pause(111.0, 3, 1, "by asha"))
     history.apply(ev.Ended(112.0, 3, 1, 1.0, cut=True))
-    assert describe.wait_reason(history.trials[3], history, spec, True) == "waits to be promoted by asha"
+    assert waiting.wait_reason(history.trials[3], history, spec, True) == "waits to be promoted by asha"
 
 
 def test_time_left() -> None:
     history = studies.fold(studies.log(finished=False), studies.spec())
-    assert describe.time_line(history, studies.spec(), 130.0) == "30.0 s"
+    assert cost_and_limits.time_line(history, studies.spec(), 130.0) == "30.0 s"
     assert (
-        describe.time_line(history, studies.spec(deadline_seconds=40.0), 130.0) == "30.0 s of 40.0 s, 10.0 s left"
+        cost_and_limits.time_line(history, studies.spec(deadline_seconds=40.0), 130.0)
+        == "30.0 s of 40.0 s, 10.0 s left"
     )
-    assert describe.time_line(history, studies.spec(deadline_seconds=20.0), 130.0).endswith("0.0 s left")
+    assert cost_and_limits.time_line(history, studies.spec(deadline_seconds=20.0), 130.0).endswith("0.0 s left")
 
 
 def test_what_was_paused_in_a_finished_study_was_stopped_early() -> None:
@@ -254,10 +255,10 @@ def test_what_was_paused_in_a_finished_study_was_stopped_early() -> None:
     table.report(0, 1, 0.5, saved=True)
     table.end(0, cut=True)
     spec = replace(table.spec, stopping="asha")
-    assert describe.wait_reason(table.trial(0), table.history, spec, True) == "waits to be promoted by asha"
+    assert waiting.wait_reason(table.trial(0), table.history, spec, True) == "waits to be promoted by asha"
     assert describe.state_label(table.trial(0), table.history, True) == "paused"
     table.history.finish_reason = "all done"
-    assert describe.wait_reason(table.trial(0), table.history, spec, False) is None
+    assert waiting.wait_reason(table.trial(0), table.history, spec, False) is None
     assert describe.state_label(table.trial(0), table.history, False) == "stopped early"
     assert counts_line(table.history, False).endswith("1 stopped early")
 
@@ -293,7 +294,7 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
     table.history.apply(ev.Create(table.now, 0, {"lr": 0.2, "act": "relu"}))
 
     def why() -> str | None:
-        return describe.wait_reason(table.history.trials[0], table.history, spec, True)
+        return waiting.wait_reason(table.history.trials[0], table.history, spec, True)
 
     def comes(machine: str, slots: int) -> None:
         table.history.apply(ev.MachineReady(table.now, machine, "node", slots, 1.0))
@@ -332,4 +333,4 @@ def test_what_is_an_estimate_is_called_one(rented: tuple[bool, ...], sentence: s
     for number, is_rented in enumerate(rented):
         came = [ev.MachineRented(table.now, f"m{number}", "big", 1.0)] if is_rented else []
         table(*came, ev.MachineReady(table.now, f"m{number}", "big", 1, 1.0))
-    assert describe.cost_line(table.history, table.now + 7200.0) == sentence
+    assert cost_and_limits.cost_line(table.history, table.now + 7200.0) == sentence

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from thriftune.loop.conductor import GRACE_SECONDS, Conductor
 from thriftune.provisioning.present_machines import PresentMachines
-from thriftune.replay.simulated_driver import drive, run
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
+from thriftune.replay.simulation_loop import drive, run
 from thriftune.search.random import Random as RandomSearch
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float

@@ -14,8 +14,8 @@ from tests.stopping.conformance import StopperConformance
 from tests.support.tables import Table
 from thriftune import stopping
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.replay.simulated_driver import run
 from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.simulation_loop import run
 from thriftune.search.grid import Grid
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.space.space import Space

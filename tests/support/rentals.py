@@ -28,8 +28,8 @@ from thriftune.replay.preemptions import (
     PricePreemptions,
 )
 from thriftune.replay.simulated_cloud import SimulatedCloud
-from thriftune.replay.simulated_driver import drive
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
+from thriftune.replay.simulation_loop import drive
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float

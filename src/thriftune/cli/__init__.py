@@ -16,8 +16,7 @@ import click
 
 from thriftune import __version__
 from thriftune.common.platforms import require_linux
-from thriftune.errors import StudyInterrupted, ThriftuneError
-from thriftune.launch.interruption import INTERRUPTED
+from thriftune.errors import INTERRUPTED_STATUS, StudyInterrupted, ThriftuneError
 
 _COMMANDS = {  # by command: the module that has it
     "run": "run",
@@ -75,9 +74,9 @@ class _Commands(click.Group):
             require_linux()
             return super().invoke(ctx)
         except StudyInterrupted as interrupted:
-            self._end(ctx, str(interrupted), INTERRUPTED)
+            self._end(ctx, str(interrupted), INTERRUPTED_STATUS)
         except KeyboardInterrupt:
-            self._end(ctx, "interrupted", INTERRUPTED)
+            self._end(ctx, "interrupted", INTERRUPTED_STATUS)
         except ThriftuneError as error:
             self._end(ctx, f"error: {error}", 1)
         except OSError as error:

@@ -10,7 +10,7 @@ from thriftune.launch.warm_start import taken
 from thriftune.results.models import BestModel, find_best_model, find_model
 from thriftune.results.result import Result
 from thriftune.results.trial_states import count_states, state_of
-from thriftune.show import describe
+from thriftune.show import cost_and_limits
 from thriftune.state.history import History
 from thriftune.state.trial_record import Report, TrialRecord
 from thriftune.store.protocol import Store
@@ -57,7 +57,7 @@ def trial_json(trial: TrialRecord, history: History, has_driver: bool) -> dict[s
         "created_at": trial.created_at,
         "started_at": trial.started_at,
         "ended_at": trial.ended_at,
-        "seconds": describe.machine_seconds(trial, has_driver, time.time()),
+        "seconds": cost_and_limits.machine_seconds(trial, has_driver, time.time()),
         "error_kind": trial.error_kind,
         "error": trial.error,
         "output": trial.output,

@@ -20,7 +20,7 @@ from thriftune.results.curves import best_so_far
 from thriftune.results.ledger import Ledger
 from thriftune.results.result import Result
 from thriftune.results.trial_states import counts_line
-from thriftune.show import describe
+from thriftune.show import cost_and_limits, describe, waiting
 from thriftune.space.objectives import join_with_and
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
@@ -43,7 +43,7 @@ def show_study(console: Console, result: Result, store: Store) -> None:
         section(console, f"best {spec.metric} so far, by trials ended")
         chart(console, curve, stairs=True)
     _show_trials(console, spec, history, has_driver)
-    if has_driver and (reason := describe.no_room_reason(history, spec)):
+    if has_driver and (reason := waiting.no_room_reason(history, spec)):
         console.print(f"the study {reason}", markup=False)
     _show_waiting(console, spec, history, has_driver)
     _show_failed(console, spec, history, store)
@@ -66,7 +66,7 @@ def _facts(result: Result, store: Store, has_driver: bool) -> Table:
         facts.add_row("known", Text(f"{formatting.plural(history.known_result_count, 'result')} from elsewhere"))
     for name, value in history.attrs.items():
         facts.add_row(Text(f"  {escaped(name)}"), Text(escaped(json.dumps(value))))
-    if early_ends := describe.early_end_texts(spec):
+    if early_ends := cost_and_limits.early_end_texts(spec):
         facts.add_row("ends early", Text(f"by {', '.join(early_ends)}"))
     best = describe.best_or_front(history)
     text = best.text or describe.no_best_line(history)
@@ -75,8 +75,8 @@ def _facts(result: Result, store: Store, has_driver: bool) -> Table:
         facts.add_row("model", Text(model))
     if spec.target.kind != "outside":
         now = time.time() if has_driver else history.last_at
-        facts.add_row("time", Text(describe.time_line(history, spec, now)))
-        facts.add_row("cost", Text(describe.cost_line(history, now)))
+        facts.add_row("time", Text(cost_and_limits.time_line(history, spec, now)))
+        facts.add_row("cost", Text(cost_and_limits.cost_line(history, now)))
         ledger = Ledger.of(history, now)
         if ledger.joules:
             facts.add_row("energy", Text(formatting.format_energy_total(ledger.joules, ledger.estimated_joules)))
@@ -156,14 +156,14 @@ def _trial_table(spec: Spec, history: History, trials: Sequence[TrialRecord], ha
             *(formatting.format_number(history.metric_of(trial, metric)) for metric in spec.needed_metrics),
             *([YES_NO[history.feasible(trial)]] if spec.constraints else []),
             steps,
-            format_seconds(describe.machine_seconds(trial, has_driver, now)),
+            format_seconds(cost_and_limits.machine_seconds(trial, has_driver, now)),
             Text(describe.config_line(trial.config)),
         )
     return table
 
 
 def _show_waiting(console: Console, spec: Spec, history: History, has_driver: bool) -> None:
-    reasons = ((trial.id, describe.wait_reason(trial, history, spec, has_driver)) for trial in history.trials)
+    reasons = ((trial.id, waiting.wait_reason(trial, history, spec, has_driver)) for trial in history.trials)
     lines = [f"trial {number} {reason}" for number, reason in reasons if reason]
     if lines:
         section(console, "waiting")

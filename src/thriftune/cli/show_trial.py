@@ -16,7 +16,7 @@ from thriftune.common.text import escaped, printable
 from thriftune.results.curves import learning_curve
 from thriftune.results.models import find_model
 from thriftune.results.result import Result
-from thriftune.show import describe
+from thriftune.show import cost_and_limits, describe, waiting
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
@@ -62,7 +62,7 @@ def _facts(trial: TrialRecord, result: Result, has_driver: bool) -> Table:
     facts = facts_table()
     facts.add_row("trial", Text(f"{trial.id} of study {spec.name}", style="bold"))
     facts.add_row("state", Text(describe.state_label(trial, history, has_driver)))
-    if reason := describe.wait_reason(trial, history, spec, has_driver):
+    if reason := waiting.wait_reason(trial, history, spec, has_driver):
         facts.add_row("", Text(reason, style="yellow"))
     elif trial.ended_early:
         facts.add_row("", Text(f"finished after step {trial.step}: {trial.end_reason}"))
@@ -81,7 +81,7 @@ def _facts(trial: TrialRecord, result: Result, has_driver: bool) -> Table:
     facts.add_row("attempts", Text(f"{trial.attempts}: {trial.failures} failed, {trial.losses} lost"))
     saved = f"the last checkpoint at step {trial.resume_step}" if trial.resume_step else "no checkpoint"
     facts.add_row("steps", Text(f"{trial.step}, {saved}"))
-    seconds = describe.machine_seconds(trial, has_driver, time.time())
+    seconds = cost_and_limits.machine_seconds(trial, has_driver, time.time())
     facts.add_row("time", Text(format_seconds(seconds)))
     return facts
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.common.clock import WallClock
-from thriftune.common.threads import thread_limits
+from thriftune.common.threads import thread_limits, threads_per_trial
 from thriftune.engines import recovery
 from thriftune.engines.exit_causes import ExitCause, MemoryKills, exit_cause
 from thriftune.engines.protocol import WorkerStatus
@@ -202,7 +202,7 @@ class LocalEngine:
             "durable": self._durable,
             "clock_offset": self._clock.offset,
         }
-        threads = thread_limits(len(os.sched_getaffinity(0)) // self._slots)
+        threads = thread_limits(threads_per_trial(len(os.sched_getaffinity(0)), self._slots))
         alive_file = recovery.alive_file(self._folder)
         self._supervisor, self._control = start_supervisor(alive_file, settings, threads)
         self._selector.register(self._control, selectors.EVENT_READ, self._read_supervisor)

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from thriftune.common.clock import WallClock
+from thriftune.common.command_hints import how_to_go_on, resume_hint
 from thriftune.errors import SettingError, StoreError, StudyFailed, StudyInterrupted
+from thriftune.launch.changed_code import check_code
 from thriftune.launch.fingerprint import of_target
-from thriftune.launch.interruption import how_to_go_on, resume_line, stopping_now
-from thriftune.launch.open_study import check_code
 from thriftune.launch.renaming import settle
 from thriftune.launch.runtime import Runtime, open_runtime
 from thriftune.launch.stored_function import load_function, store_function, with_current_imports
@@ -20,6 +20,7 @@ from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import Driver, View, record
 from thriftune.loop.failures import to_retry, why_stopped
 from thriftune.loop.limits import limit_reached, nothing_left
+from thriftune.loop.signals import stopping_now
 from thriftune.results.loading import load_history, load_spec
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher
@@ -176,7 +177,7 @@ def _raise_if_stopped(store: Store, spec: Spec, history: History, halted: str | 
     if history.failed_alike:
         again = "run the script again"
         if spec.target.kind != "pickled":
-            again = f"run the study file again (if it is unchanged: {resume_line(spec.name, store.url)})"
+            again = f"run the study file again (if it is unchanged: {resume_hint(spec.name, store.url)})"
         raise StudyFailed(f"study {spec.name!r} has stopped: {why_stopped(history, again)}")
     if halted is None:
         return

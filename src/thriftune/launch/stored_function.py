@@ -10,8 +10,8 @@ from typing import Any
 
 from thriftune.engines import pickled
 from thriftune.errors import SettingError
+from thriftune.launch.changed_code import check_code
 from thriftune.launch.fingerprint import changes, of_function, of_imported
-from thriftune.launch.open_study import check_code
 from thriftune.space.objectives import join_with_and
 from thriftune.state.spec import Spec, Target
 from thriftune.state.stored_settings import ChangePolicy

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, Self
 
 from thriftune.clouds.protocol import Cloud
@@ -20,6 +16,7 @@ from thriftune.errors import StoreFull
 from thriftune.loop.callbacks import Callbacks
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.failures import failure_text
+from thriftune.loop.signals import stop_on_signals
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
@@ -115,7 +112,7 @@ class Driver:
             self._engine.open()
             now = self._clock.now()
             started = ev.DriverStarted(now, os.getpid(), socket.gethostname())
-            with self._signals():
+            with stop_on_signals(self._stop_on_signal):
                 self._process([started, *self._with_last_reports(self._cloud.open(now))], now)
                 self._loop()
             halted = self._conductor.halted if self._history.finish_reason is None else None
@@ -269,27 +266,15 @@ class Driver:
         why, *output = failure_text(self._history.trials[trial]).split("\n", 1)
         self._view.say("\n".join([f"trial {trial} failed: {why}{more}", *output]))
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Stop cleanly on Ctrl-C and SIGTERM; stop at once on a second Ctrl-C."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def interrupted(number: int, _frame: FrameType | None) -> None:
-            if self._interrupted and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self._interrupted = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-            self._engine.wake()
-            if self._history.running:
-                self._view.say("stopping after each trial's next step; Ctrl-C again to stop now")
-
-        before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _stop_on_signal(self, name: str) -> bool:
+        """Stop cleanly because of a signal. Return whether it is the first one."""
+        if self._interrupted and name == "Ctrl-C":
+            return False
+        self._interrupted = name
+        self._engine.wake()
+        if self._history.running:
+            self._view.say("stopping after each trial's next step; Ctrl-C again to stop now")
+        return True
 
 
 def record(store: Store, history: History, name: str, events: Iterable[ev.Event]) -> list[ev.Event]:

@@ -9,8 +9,8 @@ from thriftune.loop.conductor import Conductor
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.simulated_cloud import SimulatedCloud
-from thriftune.replay.simulated_driver import Curves, drive
 from thriftune.replay.simulated_engine import SimulatedEngine, VirtualClock
+from thriftune.replay.simulation_loop import Curves, drive
 from thriftune.results.result import Result
 from thriftune.search.protocol import Searcher
 from thriftune.state import events as ev

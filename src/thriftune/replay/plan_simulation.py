@@ -19,8 +19,8 @@ from thriftune.planning.plan import Plan
 from thriftune.planning.profile import slowness_factors
 from thriftune.provisioning.plan_follower import PlanFollower
 from thriftune.replay.simulated_cloud import SimulatedCloud
-from thriftune.replay.simulated_driver import drive
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
+from thriftune.replay.simulation_loop import drive
 from thriftune.results.result import Result
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective

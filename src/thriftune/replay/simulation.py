@@ -12,8 +12,8 @@ from thriftune.common.durations import Duration, seconds
 from thriftune.errors import SettingError
 from thriftune.replay.curve_tables import read_table
 from thriftune.replay.recordings import NearestRecorded, RecordedOrder, Recording, recording_from_result
-from thriftune.replay.simulated_driver import MACHINE, Curves, run
 from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.simulation_loop import MACHINE, Curves, run
 from thriftune.results.result import Result
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher

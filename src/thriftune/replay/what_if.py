@@ -19,7 +19,7 @@ from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.cloud_simulation import CloudReplay, replay
 from thriftune.replay.oracle import Oracle
 from thriftune.replay.simulated_cloud import SimulatedCloud
-from thriftune.replay.simulated_driver import Curves
+from thriftune.replay.simulation_loop import Curves
 from thriftune.replay.traces import Trace, read_trace
 from thriftune.search.protocol import Searcher
 from thriftune.state.spec import Spec

@@ -16,8 +16,8 @@ from thriftune.errors import SettingError, ThriftuneError
 from thriftune.search.bayes.final_values import final_values
 from thriftune.search.bayes.hyperparameters import MAX_LEARNED_FROM, Sampling, draw_thetas
 from thriftune.search.bayes.kernel import Array
+from thriftune.search.bayes.one_thread import one_thread
 from thriftune.search.bayes.posterior import Posterior
-from thriftune.search.bayes.threads import one_thread
 from thriftune.search.bayes.unit_cube import Cube
 from thriftune.state.history import History
 from thriftune.state.trial_record import State

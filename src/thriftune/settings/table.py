@@ -1,6 +1,7 @@
 """The table of all settings of a study: names, types, defaults, kinds of values and help.
 
-tune(), study files, the command line and the documentation read their settings from here.
+tune(), study files and the command line derive their settings from this table. Settings that a study's log stores
+as users give them, such as trials and patience, are declared in state/stored_settings.py and inherited here.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from thriftune.common import formatting
 from thriftune.common.formatting import format_seconds
 from thriftune.results.trial_states import counts_line
-from thriftune.show import describe
+from thriftune.show import cost_and_limits, describe
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State
@@ -16,7 +16,7 @@ def end_line(spec: Spec, history: History, now: float) -> str:
     counts = counts_line(history, has_driver=False)
     best = str(describe.best_or_front(history))
     model = f"model: {sentence}" if (sentence := describe.better_model_line(history)) else ""
-    cost = f"{format_seconds(history.driven_seconds(now))}, {describe.cost_line(history, now)}"
+    cost = f"{format_seconds(history.driven_seconds(now))}, {cost_and_limits.cost_line(history, now)}"
     reason = history.finish_reason or "stopped, not finished"
     return "; ".join(part for part in (f"study {spec.name}: {reason}", counts, best, model, cost) if part)
 

@@ -13,7 +13,7 @@ from thriftune.common.text import last_line, printable
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.loop.driver import View
 from thriftune.results.trial_states import count_state_words
-from thriftune.show import describe
+from thriftune.show import cost_and_limits, describe, waiting
 from thriftune.show.ending import end_line, short_end_line
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
@@ -193,9 +193,9 @@ class LiveView(SilentView):
 
 def goal_line(spec: Spec) -> str:
     """Return a study's goal and limits, such as "minimize loss within 100 trials"."""
-    early_ends = describe.early_end_texts(spec)
+    early_ends = cost_and_limits.early_end_texts(spec)
     note = f"; ends early by {', '.join(early_ends)}" if early_ends else ""
-    return f"{spec.goal} within {', '.join(describe.limit_texts(spec))}{note}"
+    return f"{spec.goal} within {', '.join(cost_and_limits.limit_texts(spec))}{note}"
 
 
 def _workers_text(spec: Spec) -> str:
@@ -216,14 +216,14 @@ def status_line(spec: Spec, history: History, now: float, workers: Sequence[Work
         for state in (State.RUNNING, State.WAITING, State.PAUSED, State.FAILED)
         if history.counts[state]
     ]
-    waiting = [each for each in workers if each.trial is not None and each.waits_for]
-    waits = [f"{len(waiting)} without room: trial {each.trial} waits for {each.waits_for}" for each in waiting[:1]]
+    blocked = [each for each in workers if each.trial is not None and each.waits_for]
+    waits = [f"{len(blocked)} without room: trial {each.trial} waits for {each.waits_for}" for each in blocked[:1]]
     best = describe.best_or_front(history)._replace(config="")
     cost = format_dollars(history.dollars(now))
     if not history.fleet.all_billed:
         cost += " by list prices" if history.fleet.rented_ids else " if rented"
-    time_and_cost = f"{describe.time_line(history, spec, now)}, {cost}"
-    parts = (", ".join(counts), *waits, describe.no_room_reason(history, spec), str(best), time_and_cost)
+    time_and_cost = f"{cost_and_limits.time_line(history, spec, now)}, {cost}"
+    parts = (", ".join(counts), *waits, waiting.no_room_reason(history, spec), str(best), time_and_cost)
     return "; ".join(part for part in parts if part)
 
 
@@ -267,9 +267,9 @@ def frame(
     best_text = Text(no_wrap=True, overflow="ellipsis")
     best_text.append(best.text or describe.no_best_line(history), style="bold green" if best.label else "dim")
     facts.add_row(best.label or "best", best_text.append(f"  {best.config}", style="dim"))
-    facts.add_row("time", Text(describe.time_line(history, spec, now), no_wrap=True, overflow="ellipsis"))
+    facts.add_row("time", Text(cost_and_limits.time_line(history, spec, now), no_wrap=True, overflow="ellipsis"))
     budget = f" of {format_dollars(spec.budget_dollars)}" if spec.budget_dollars else ""
-    cost = describe.cost_line(history, now).replace(" ", f"{budget} ", 1)
+    cost = cost_and_limits.cost_line(history, now).replace(" ", f"{budget} ", 1)
     facts.add_row("cost", Text(cost, no_wrap=True, overflow="ellipsis"))
 
     title = Text.assemble(
@@ -277,7 +277,7 @@ def frame(
     )
     if history.stop_requested_by:
         title.append(f"  stopping ({history.stop_requested_by})", style="bold yellow")
-    no_room = describe.no_room_reason(history, spec)
+    no_room = waiting.no_room_reason(history, spec)
     lines = [*([f"the study {no_room}"] if no_room else []), *_waiting_lines(spec, history)]
     below = [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in lines]
     if failed := _last_failed(history):
@@ -334,7 +334,7 @@ def _activity(trial: TrialRecord) -> str:
 
 def _waiting_lines(spec: Spec, history: History) -> list[str]:
     first = [history.trials[number] for number, _ in zip(history.waiting, range(_MAX_WAITING), strict=False)]
-    lines = [f"trial {trial.id} {describe.wait_reason(trial, history, spec, has_driver=True)}" for trial in first]
+    lines = [f"trial {trial.id} {waiting.wait_reason(trial, history, spec, has_driver=True)}" for trial in first]
     more = len(history.waiting) - len(first)
     return [*lines, "and 1 more trial waits" if more == 1 else f"and {more} more trials wait"] if more else lines
 

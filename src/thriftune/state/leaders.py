@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite, nan
-from operator import gt, le
+from operator import gt
 from typing import NamedTuple
 
 from thriftune.common.text import last_line
@@ -15,8 +15,8 @@ from thriftune.space.objectives import (
     join_with_and,
     nearest_to_feasible,
     needed_metrics,
-    undominated,
 )
+from thriftune.space.pareto import dominates, undominated
 from thriftune.state.reports import last_value_until, step_of_values
 from thriftune.state.trial_record import State, TrialRecord
 
@@ -130,7 +130,7 @@ class Leaders:
         standings = {trial.id: each for trial in self._trials if (each := self._standing(trial)) is not None}
         highest = max((each.progress for each in standings.values()), default=-inf)
         losses = {trial_id: each.losses for trial_id, each in standings.items() if each.progress == highest}
-        front = [a for a, mine in losses.items() if not any(_dominates(each, mine) for each in losses.values())]
+        front = [a for a, mine in losses.items() if not any(dominates(each, mine) for each in losses.values())]
         front.sort(key=lambda trial_id: (losses[trial_id][0], trial_id))
         leading = [trial.id for trial in self.current()]
         assert leading == (front[:1] if len(self._objectives) == 1 else front)
@@ -177,7 +177,3 @@ class Leaders:
     @property
     def _needed(self) -> tuple[str, ...]:
         return needed_metrics(self._objectives, self._constraints)
-
-
-def _dominates(a: _Losses, b: _Losses) -> bool:
-    return a != b and all(map(le, a, b))

@@ -19,8 +19,8 @@ from thriftune.engines import pickled, pickled_size
 from thriftune.errors import SettingError
 from thriftune.launch.drive import drive
 from thriftune.launch.fingerprint import of_function
-from thriftune.launch.interruption import short_if_uncaught
 from thriftune.launch.open_study import open_study
+from thriftune.launch.short_tracebacks import short_if_uncaught
 from thriftune.launch.warm_start import same_store
 from thriftune.loop.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
 from thriftune.results.result import Result

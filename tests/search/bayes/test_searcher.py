@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import thriftune as tt
 from tests.search.conformance import INFINITE, FakePast, SearcherConformance, rng, run
 from thriftune.errors import SettingError
-from thriftune.replay.simulated_driver import run as simulated
 from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.simulation_loop import run as simulated
 from thriftune.search.bayes import Bayes
 from thriftune.search.bayes.earlier_studies import EarlierStudyModels
 from thriftune.search.bayes.unit_cube import Cube

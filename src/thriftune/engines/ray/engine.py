@@ -18,7 +18,7 @@ from typing import Any
 from thriftune.clouds.ray.cluster import Cluster, ClusterNode
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import format_resources
-from thriftune.common.threads import thread_limits
+from thriftune.common.threads import thread_limits, threads_per_trial
 from thriftune.engines import recovery
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.ray.actor_errors import error_line
@@ -103,7 +103,7 @@ class RayEngine:
         self._worker = worker
         self._folder = folder / _FOLDER
         self._name_prefix = f"thriftune-{study}-"
-        environment = {**thread_limits(int(worker.get("CPU", 1))), **(variables or {})}
+        environment = {**thread_limits(threads_per_trial(worker.get("CPU", 1))), **(variables or {})}
         self._pool = RemoteWorkerPool(
             cluster, node_of, worker, self._folder, self._name_prefix, target, environment, self, is_own
         )

@@ -35,8 +35,8 @@ from thriftune.search.bayes.hyperparameters import (
 from thriftune.search.bayes.kernel import Array, Booleans, Indices, ThetaLayout
 from thriftune.search.bayes.normalization import LARGEST, compress_tail, normalise, scaled_distance_to_limit
 from thriftune.search.bayes.observations import ObservationReader, Observations, StepLevel
+from thriftune.search.bayes.one_thread import one_thread
 from thriftune.search.bayes.posterior import Posterior, centred
-from thriftune.search.bayes.threads import one_thread
 from thriftune.search.bayes.unit_cube import Cube
 from thriftune.search.random import Random
 from thriftune.search.sobol import Sobol

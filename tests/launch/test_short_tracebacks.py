@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import thriftune as tt
+from thriftune.common.command_hints import how_to_go_on
 from thriftune.errors import StudyInterrupted
-from thriftune.launch.interruption import how_to_go_on, short_if_uncaught
+from thriftune.launch.short_tracebacks import short_if_uncaught
 
 PATIENCE_SECONDS = 60.0
 

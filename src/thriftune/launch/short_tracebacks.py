@@ -1,4 +1,4 @@
-"""Say how to go on with a study that has stopped, and end scripts with this message instead of a traceback.
+"""End a script that does not catch an error with a short message instead of a traceback.
 
 Python prints the traceback of an exception that a script does not catch. Users need only the message after Ctrl-C,
 after all trials failed, and when changed code keeps a study from going on.
@@ -8,42 +8,16 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-from thriftune.errors import StudyFailed, StudyInterrupted, StudyMismatch
-
-INTERRUPTED = 130
-"""Exit status after an interruption. Shells use it for a program that Ctrl-C has ended."""
+from thriftune.errors import INTERRUPTED_STATUS, StudyFailed, StudyInterrupted, StudyMismatch
 
 _SHORT = (StudyFailed, StudyInterrupted, StudyMismatch)
 """Exceptions whose message tells users of a script all they need."""
 
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
-
-
-def how_to_go_on(study: str, store_url: str) -> str:
-    """Return what to type to go on with a study; empty if the store was in memory."""
-    return "" if store_url == ":memory:" else f"To go on: {resume_line(study, store_url)}"
-
-
-def resume_line(study: str, store_url: str) -> str:
-    """Return the command that goes on with a study."""
-    return f"thriftune resume {study} --store {shlex.quote(store_url)}"
-
-
-@contextlib.contextmanager
-def stopping_now(study: str, store_url: str) -> Iterator[None]:
-    """Turn a KeyboardInterrupt, as from a second Ctrl-C, into a StudyInterrupted that says how to go on."""
-    try:
-        yield
-    except StudyInterrupted:
-        raise
-    except KeyboardInterrupt:
-        how = how_to_go_on(study, store_url)
-        raise StudyInterrupted(f"stopped now; what trials reported and saved is safe. {how}".rstrip()) from None
 
 
 @contextlib.contextmanager
@@ -73,7 +47,7 @@ class _ShortHook:
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):  # the terminal may be closed
                 print(error, file=sys.stderr, flush=True)
-        status = INTERRUPTED if isinstance(error, StudyInterrupted) else 1
+        status = INTERRUPTED_STATUS if isinstance(error, StudyInterrupted) else 1
         raise SystemExit(status)  # Python accepts it from a hook, and runs atexit functions
 
 
