@@ -205,7 +205,7 @@ def test_storage_that_is_not_on_a_node_is_named(cluster: Nodes, tmp_path: Path) 
         driver = study.start()
         assert driver.wait(90.0) == 1
     assert "no worker can be started on node-" in study.errors()
-    assert "all nodes must see the study's folder; give storage=" in study.errors()
+    assert "all nodes must see the study's folder; set storage=" in study.errors()
     assert "Traceback" not in study.errors().partition("ThriftuneError")[2]
     wait_for_no_process(study.mark)
 
@@ -217,7 +217,7 @@ def test_a_node_without_thriftune_is_named(cluster: Nodes, tmp_path: Path) -> No
         driver = study.start()
         assert driver.wait(90.0) == 1
     assert "no worker can be started on node-" in study.errors()
-    assert "install thriftune there" in study.errors()
+    assert "install the same thriftune there" in study.errors()
 
 
 @pytest.mark.parametrize(
