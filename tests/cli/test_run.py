@@ -450,7 +450,7 @@ def test_trials_that_share_a_folder_are_told_where_their_own_is(tmp_path: Path) 
     )
     patterns = "metrics = { loss = 'loss=(\\S+)' }"
     command_study(tmp_path, "print('loss=1')", patterns)
-    note = f"all trials run in {tmp_path}: what a trial writes belongs into its own folder"
+    note = f"all trials run in {tmp_path}: a trial should write its files into its own folder"
     assert note not in run("run", "study.toml", "--workers", "1", "--name", "alone", cwd=tmp_path)[1]
     assert note in run("run", "study.toml", "--workers", "2", cwd=tmp_path)[1]
     assert note not in run("run", "study.toml", "--workers", "2", "--trials", "3", cwd=tmp_path)[1], (
@@ -463,7 +463,10 @@ def test_trials_that_share_a_folder_are_told_where_their_own_is(tmp_path: Path) 
 
 
 def test_report_outside_of_a_trial(tmp_path: Path) -> None:
-    assert "error: this process is not a trial's command" in run("report", "loss=1", cwd=tmp_path, status=1)[1]
+    assert (
+        "error: this process does not run in a trial's command"
+        in run("report", "loss=1", cwd=tmp_path, status=1)[1]
+    )
     assert (
         "error: 'loss' is not of the form KEY=VALUE, such as loss=0.3"
         in run("report", "loss", cwd=tmp_path, status=1)[1]

@@ -31,7 +31,7 @@ from thriftune.engines.protocol import Engine
 from thriftune.errors import StudyBusy, ThriftuneError
 from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Tick, Warned
 from thriftune.store.output_files import read_output
-from thriftune.training.messages import Lines, from_line, read_spool, to_line
+from thriftune.training.messages import LineBuffer, from_line, read_spool, to_line
 from thriftune.training.run import Run
 
 
@@ -481,7 +481,7 @@ def resident_bytes() -> int:
 def test_lines_are_joined_from_chunks() -> None:
     text = b"one\n\ntwo and a half\nthree\nrest"
     for size in range(1, len(text) + 1):
-        lines = Lines()
+        lines = LineBuffer()
         chunks = [text[start : start + size] for start in range(0, len(text), size)]
         assert [line for chunk in chunks for line in lines.feed(chunk)] == text.split(b"\n")[:-1]
         assert lines.feed(b"\n") == [b"rest"]

@@ -166,7 +166,7 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
             "metrics: are read from the output of a command; a function reports them itself",
         ),
         (BASE + SPACE + "[metrics]\nloss = 'x'\n", "metrics: loss: 'x' has 0 groups"),
-        (BASE + SPACE + "[metrics]\nloss = '('\n", "metrics: loss: '(' is no regular expression"),
+        (BASE + SPACE + "[metrics]\nloss = '('\n", "metrics: loss: '(' is not a regular expression"),
         (
             BASE + SPACE + "[metrics]\nacc = '(.)'\n",
             "metrics: none of acc is 'loss', which every trial must end with",

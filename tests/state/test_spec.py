@@ -223,8 +223,8 @@ def test_a_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "patterns", "message"),
     [
-        (["train"], {"loss": "("}, r"metrics: loss: '\(' is no regular expression"),
-        (["train"], {"loss": 3}, "metrics: loss: 3 is no regular expression"),
+        (["train"], {"loss": "("}, r"metrics: loss: '\(' is not a regular expression"),
+        (["train"], {"loss": 3}, "metrics: loss: 3 is not a regular expression"),
         (["train"], {"loss": "loss=.*"}, "metrics: loss: 'loss=.*' has 0 groups; put exactly one"),
         (["train"], {"loss": "(.)(.)"}, "metrics: loss: .* has 2 groups"),
         (["train"], {"acc": "(.)"}, "metrics: none of acc is 'loss', which every trial must end with"),

@@ -258,8 +258,8 @@ def test_a_report_past_max_steps_warns_once_in_a_study(
             workers=2, store=store, name="a", progress=False,
         )  # fmt: skip
     warning = (
-        "the training function went on after max_steps (4): it is ended at its next report, so what follows its "
-        "loop is not run"
+        "the training function went on after max_steps (4): it was ended at its next report, so the "
+        "code after its loop does not run"
     )
     expected = [warning] if function is own_loop else []
     assert [line for line in capfd.readouterr().err.splitlines() if "max_steps" in line] == expected

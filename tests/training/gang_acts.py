@@ -1,4 +1,4 @@
-"""What the workers of a test's trial do, each in a process of its own."""
+"""The training functions of the gang tests; each worker runs in its own process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from thriftune.training.run import Run
 from thriftune.training.trial import Trial
 
 SEEN: list[Any] = []
-"""What the training function wants the test to know."""
+"""Notes of the training function for the test."""
 
 
-class KeptLink:
-    """Keeps what is sent; tells to end once `end_after` reports have come."""
+class RecordingLink:
+    """A link that keeps all events, and asks to end after `end_after` reports."""
 
     def __init__(self, end_after: float) -> None:
         self.sent: list[Event] = []
@@ -41,17 +41,17 @@ class KeptLink:
         pass
 
 
-def work(pipe: Connection, run: Run, act: str, end_after: float, patience_seconds: float) -> None:
-    """One worker's attempt; what came of it goes into the pipe."""
-    gangs.PATIENCE_SECONDS = patience_seconds
-    link = KeptLink(end_after)
+def work(pipe: Connection, run: Run, act: str, end_after: float, join_seconds: float) -> None:
+    """Run one worker's attempt, and send its outcome to the test through the pipe."""
+    gangs.JOIN_SECONDS = join_seconds
+    link = RecordingLink(end_after)
     train = command(run) if act == "command" else globals()[act]
     outcome = attempt(train, run, link)
     if act == "group":
-        _look_for_group()
+        _note_group_state()
     pipe.send((outcome, link.sent, SEEN))
     pipe.close()
-    os._exit(0)  # as a worker does: whatever is left in threads
+    os._exit(0)  # as a worker does, even if threads still run
 
 
 def save(trial: Trial, state: object) -> Any:
@@ -69,7 +69,7 @@ def looping(trial: Trial) -> None:
 
 
 def reporting(trial: Trial) -> float:
-    """Without steps(), which EndTrial unwinds."""
+    """Report without steps(); EndTrial ends the function."""
     for step in range(1, 10):
         SEEN.append(step)
         trial.report(loss=1.0 / step)
@@ -92,7 +92,7 @@ def second_is_nan(trial: Trial) -> float:
 def restoring(trial: Trial) -> None:
     def load(folder: Path) -> None:
         if trial.rank == 1:
-            time.sleep(0.3)  # the first must not go on and remove it meanwhile
+            time.sleep(0.3)  # worker 0 must wait, and not remove the checkpoint
         SEEN.append((folder / "state").read_text())
 
     SEEN.append(trial.restore(load))
@@ -100,7 +100,7 @@ def restoring(trial: Trial) -> None:
 
 
 def restoring_badly(trial: Trial) -> None:
-    """The second fails, and so does the first for want of it."""
+    """Fail in worker 1; worker 0 fails because of it."""
     trial.restore(lambda folder: 1 / 0 if trial.rank == 1 else None)
     raise RuntimeError("connection closed by peer")
 
@@ -127,7 +127,7 @@ def _killed(trial: Trial, rank: int) -> None:
 
 
 def not_asking(trial: Trial) -> None:
-    """The second never looks; the first is not held up by it."""
+    """Check for the end in worker 0 only; worker 0 must not wait for worker 1."""
     if trial.rank == 0:
         for _ in range(200_000):
             trial.told_to_end()
@@ -152,7 +152,7 @@ def group(trial: Trial) -> None:
     trial.report(loss=1.0)
 
 
-def _look_for_group() -> None:
+def _note_group_state() -> None:
     import torch.distributed as dist
 
     SEEN.append("going on" if dist.is_initialized() else "ended")
@@ -189,13 +189,13 @@ SAMPLES, BATCH = 66, 10
 
 
 def learning(trial: Trial) -> None:
-    """Data-parallel, on the batches that the seed gives; the last of an epoch is smaller."""
+    """Train data-parallel on batches drawn by the seed; the last batch of an epoch is smaller."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
     most = trial["most"]
     torch.set_num_threads(1)
-    here = trial.distributed()
+    set_up = trial.distributed()
     torch.manual_seed(trial.seed)
     x = torch.randn(SAMPLES, 4)
     y = torch.sin(x.sum(1, keepdim=True))
@@ -207,7 +207,7 @@ def learning(trial: Trial) -> None:
         bare.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
 
-    def keep(folder: Path) -> None:
+    def save_state(folder: Path) -> None:
         torch.save({"model": bare.state_dict(), "optimizer": optimizer.state_dict()}, folder / "state.pt")
 
     trial.restore(load)
@@ -219,11 +219,11 @@ def learning(trial: Trial) -> None:
             optimizer.zero_grad()
             for piece in trial.pieces(len(batch), most):
                 mine = torch.as_tensor(batch[piece.part])
-                model.require_backward_grad_sync = piece.last  # what no_sync() sets
+                model.require_backward_grad_sync = piece.last  # as no_sync() does
                 loss = torch.nn.functional.mse_loss(model(x[mine]), y[mine])
                 (loss * piece.weight).backward()
             optimizer.step()
         with torch.no_grad():
-            whole = torch.nn.functional.mse_loss(bare(x), y).item()
-        trial.report(loss=whole, save=keep)
-    SEEN.append(here.size)
+            full_loss = torch.nn.functional.mse_loss(bare(x), y).item()
+        trial.report(loss=full_loss, save=save_state)
+    SEEN.append(set_up.size)

@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there; a damaged one is passed over, and said to be."""
+"""Tests of checkpoints: they are complete or absent, and damaged ones are skipped and reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
 
 
 def state(text: str) -> Callable[[Path], None]:
-    """A save function for a small state of two files, one of them in a folder."""
+    """Return a save function for a small state of two files, one of them in a folder."""
 
     def write(folder: Path) -> None:
         (folder / "model.bin").write_text(text * 100)
@@ -43,7 +43,7 @@ def state(text: str) -> Callable[[Path], None]:
 
 
 def loaded_state(checkpoints: Checkpoints, at_most: int | None = None) -> str:
-    """What state() saved; fails unless it is whole and nothing was passed over."""
+    """Return the text that state() saved; fail unless it is intact and no checkpoint was skipped."""
     found = checkpoints.load(at_most)
     assert found.passed_over == ()
     assert found.folder is not None
@@ -156,7 +156,7 @@ def test_keeps_the_newest(tmp_path: Path, keep: int) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 0, -1])
-def test_keeping_fewer_than_two_would_lose_the_reported_one(tmp_path: Path, keep: int) -> None:
+def test_keep_must_be_two_at_least(tmp_path: Path, keep: int) -> None:
     with pytest.raises(SettingError, match=f"keep: {keep} is too few"):
         Checkpoints(tmp_path, keep)
 
@@ -170,7 +170,7 @@ def test_same_step_again_replaces(checkpoints: Checkpoints) -> None:
         assert len(list(checkpoints.folder.iterdir())) == 2
 
 
-def test_later_steps_of_a_dead_attempt_push_nothing_out(checkpoints: Checkpoints) -> None:
+def test_later_steps_of_a_lost_attempt_remove_nothing(checkpoints: Checkpoints) -> None:
     for step in (4, 5, 6):
         checkpoints.save(step, state(f"first {step}"))
     assert checkpoints.load(at_most=5).step == 5
@@ -223,16 +223,16 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: (path / "state/optimizer/moments.bin").unlink(),
         "optimizer/moments.bin: missing",
     ),
-    "torn manifest": (lambda path: os.truncate(path / "manifest", 40), "manifest: torn"),
-    "empty manifest": (lambda path: os.truncate(path / "manifest", 0), "manifest: torn"),
-    "edited manifest": (edit_manifest(b'"step": 7', b'"step": 8'), "manifest: torn"),
+    "torn manifest": (lambda path: os.truncate(path / "manifest", 40), "manifest: incomplete"),
+    "empty manifest": (lambda path: os.truncate(path / "manifest", 0), "manifest: incomplete"),
+    "edited manifest": (edit_manifest(b'"step": 7', b'"step": 8'), "manifest: incomplete"),
     "manifest gone": (lambda path: (path / "manifest").unlink(), "manifest: missing"),
     "empty folder": (empty, "manifest: missing"),
 }
 
 
 @pytest.mark.parametrize(("damage", "flaw"), DAMAGE.values(), ids=DAMAGE.keys())
-def test_damaged_one_is_passed_over(checkpoints: Checkpoints, damage: Callable[[Path], object], flaw: str) -> None:
+def test_damaged_one_is_skipped(checkpoints: Checkpoints, damage: Callable[[Path], object], flaw: str) -> None:
     checkpoints.save(6, state("six"))
     path = checkpoints.save(7, state("seven")).parent
     damage(path)
@@ -245,7 +245,7 @@ def test_damaged_one_is_passed_over(checkpoints: Checkpoints, damage: Callable[[
     assert loaded_state(checkpoints) == "seven again"
 
 
-def test_every_torn_manifest_is_known(checkpoints: Checkpoints) -> None:
+def test_truncated_manifest_is_detected(checkpoints: Checkpoints) -> None:
     manifest = checkpoints.save(7, state("seven")).parent / "manifest"
     whole = manifest.read_bytes()
     for length in range(len(whole)):
@@ -260,7 +260,7 @@ def test_all_damaged(checkpoints: Checkpoints) -> None:
     assert (found.step, found.folder) == (0, None)
     assert found.passed_over == tuple(
         f"checkpoint of step {step} is corrupt (model.bin: checksum differs); "
-        "no checkpoint is left, so the trial starts from the beginning"
+        "no other checkpoint exists, so the trial starts from the beginning"
         for step in (7, 6)
     )
 
@@ -268,16 +268,16 @@ def test_all_damaged(checkpoints: Checkpoints) -> None:
 def test_checkpoint_under_another_name(checkpoints: Checkpoints) -> None:
     path = checkpoints.save(7, state("seven")).parent
     path.rename(path.with_name("step-0000000008"))
-    assert "(manifest: is of step 7)" in checkpoints.load().passed_over[0]
+    assert "(manifest: belongs to step 7)" in checkpoints.load().passed_over[0]
 
 
-def test_extra_file_is_no_flaw(checkpoints: Checkpoints) -> None:
+def test_additional_file_is_allowed(checkpoints: Checkpoints) -> None:
     folder = checkpoints.save(7, state("seven"))
     (folder / "unpacked").write_text("by the restore function")
     assert loaded_state(checkpoints) == "seven"
 
 
-def test_sentence_can_be_stored_whatever_the_file_is_called(checkpoints: Checkpoints) -> None:
+def test_warning_can_be_stored_with_any_file_name(checkpoints: Checkpoints) -> None:
     folder = checkpoints.save(7, lambda folder: (folder / "caf\udce9").write_text("latin-1"))
     (folder / "caf\udce9").unlink()
     (sentence,) = checkpoints.load().passed_over
@@ -288,7 +288,7 @@ def test_sentence_can_be_stored_whatever_the_file_is_called(checkpoints: Checkpo
 # --- save functions that fail -----------------------------------------------------------------------------
 
 
-def test_error_of_the_save_function_passes_through(checkpoints: Checkpoints) -> None:
+def test_error_of_the_save_function_is_raised(checkpoints: Checkpoints) -> None:
     checkpoints.save(1, state("one"))
     error = ValueError("mine")
 
@@ -304,7 +304,7 @@ def test_error_of_the_save_function_passes_through(checkpoints: Checkpoints) -> 
 
 
 @pytest.mark.parametrize("write", [lambda: None, "model.bin"])
-def test_what_cannot_be_called_with_a_folder(checkpoints: Checkpoints, write: Any) -> None:
+def test_save_function_must_take_a_folder(checkpoints: Checkpoints, write: Any) -> None:
     with pytest.raises(TypeError):
         checkpoints.save(1, write)
     assert unfinished(checkpoints) == []
@@ -328,12 +328,12 @@ def test_no_file_written(checkpoints: Checkpoints, write: Callable[[Path], objec
     ],
     ids=["dangling", "folder", "file", "pipe"],
 )
-def test_neither_links_nor_devices(checkpoints: Checkpoints, make: Callable[[Path], object]) -> None:
+def test_links_and_devices_are_refused(checkpoints: Checkpoints, make: Callable[[Path], object]) -> None:
     def write(folder: Path) -> None:
         state("one")(folder)
         make(folder / "optimizer" / "odd")
 
-    with pytest.raises(CheckpointError, match=r"^optimizer/odd: save may write plain files and folders only$"):
+    with pytest.raises(CheckpointError, match=r"^optimizer/odd: save must write only plain files and folders$"):
         checkpoints.save(1, write)
     assert list(checkpoints.folder.iterdir()) == []
 
@@ -406,7 +406,7 @@ def leave_room_for_half_the_manifest(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [write_bytes, write_array, fill, leave_room_for_half_the_manifest])
-def test_disk_full_for_real(small_disk: Path, write: Callable[[Path], object]) -> None:
+def test_disk_full_on_a_small_file_system(small_disk: Path, write: Callable[[Path], object]) -> None:
     checkpoints = Checkpoints(small_disk / "trial")
     checkpoints.save(1, state("one"))
     for _ in range(3):  # what a failed save leaves behind does not add up
@@ -432,7 +432,7 @@ on_audit: Callable[[str], None] | None = None
 
 
 def audit(event: str, args: tuple[object, ...]) -> None:
-    """Looks in before each file operation of the test that asks for it; hooks cannot be taken back."""
+    """Calls a function before each file operation of a test; an audit hook cannot be removed again."""
     global on_audit
     look, on_audit = on_audit, None  # not at its own operations
     if look is not None and event.startswith(("os.", "open", "shutil.")):
@@ -440,7 +440,7 @@ def audit(event: str, args: tuple[object, ...]) -> None:
     on_audit = look
 
 
-def test_whole_before_every_file_operation(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intact_before_every_file_operation(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, str]] = []
 
     def look(event: str) -> None:
@@ -473,7 +473,7 @@ def test_removed_while_it_is_read(checkpoints: Checkpoints, monkeypatch: pytest.
     assert (found.step, found.passed_over) == (3, ())
 
 
-def test_readers_see_no_half_checkpoint(checkpoints: Checkpoints) -> None:
+def test_readers_see_only_complete_checkpoints(checkpoints: Checkpoints) -> None:
     checkpoints.save(1, state("1"))
     seen: list[int] = []
     problems: list[object] = []
@@ -541,18 +541,18 @@ def test_killed_at_any_moment(checkpoints: Checkpoints) -> None:
 # --- the best one -----------------------------------------------------------------------------------------
 
 
-def test_keeps_others_besides_the_newest(checkpoints: Checkpoints) -> None:
+def test_also_keep_keeps_other_checkpoints(checkpoints: Checkpoints) -> None:
     for step in range(1, 7):
-        checkpoints.save(step, state(f"{step}"), attempt=1, besides=[(2, 1)] if step > 2 else [])
+        checkpoints.save(step, state(f"{step}"), attempt=1, also_keep=[(2, 1)] if step > 2 else [])
     assert checkpoints.steps() == [2, 5, 6]
-    checkpoints.save(1, state("anew"), attempt=2, besides=[(5, 1)])
+    checkpoints.save(1, state("anew"), attempt=2, also_keep=[(5, 1)])
     assert checkpoints.steps() == [1, 5], "an attempt that began anew leaves the best of the one before"
     assert loaded_state(checkpoints, at_most=1) == "anew"
 
 
-def test_a_step_saved_again_does_not_replace_the_one_that_was_reported(checkpoints: Checkpoints) -> None:
+def test_repeated_step_does_not_replace_the_reported_checkpoint(checkpoints: Checkpoints) -> None:
     checkpoints.save(3, state("reported"), attempt=1)
-    checkpoints.save(3, state("not yet"), attempt=2, besides=[(3, 1)])
+    checkpoints.save(3, state("not yet"), attempt=2, also_keep=[(3, 1)])
     for attempt, text in ((1, "reported"), (2, "not yet"), (5, "not yet")):
         folder, flaw = checkpoints.find(3, attempt)
         assert flaw is None
@@ -560,12 +560,12 @@ def test_a_step_saved_again_does_not_replace_the_one_that_was_reported(checkpoin
         assert (folder / "optimizer" / "moments.bin").read_text() == text
     assert checkpoints.find(3, 0) == (None, None)
     assert checkpoints.find(4, 1) == (None, None)
-    checkpoints.save(4, state("four"), attempt=2, besides=[(3, 2)])
+    checkpoints.save(4, state("four"), attempt=2, also_keep=[(3, 2)])
     assert checkpoints.find(3, 1) == (None, None), "the newer one has been reported meanwhile"
 
 
 @pytest.mark.parametrize(("damage", "flaw"), DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_one_is_found_with_its_flaw(
+def test_find_returns_the_flaw_of_a_damaged_checkpoint(
     checkpoints: Checkpoints, damage: Callable[[Path], object], flaw: str
 ) -> None:
     path = checkpoints.save(7, state("seven"), attempt=0).parent
@@ -574,7 +574,7 @@ def test_a_damaged_one_is_found_with_its_flaw(
     assert checkpoints.find(7, 1, verify=False) == (path / "state", None)
 
 
-def test_one_of_an_older_version_tells_no_attempt(checkpoints: Checkpoints) -> None:
+def test_checkpoint_of_an_older_version_has_attempt_0(checkpoints: Checkpoints) -> None:
     path = checkpoints.save(7, state("seven"), attempt=3).parent
     line = (path / "manifest").read_bytes().rpartition(b"\n")[0].replace(b'"attempt": 3, ', b"")
     (path / "manifest").write_bytes(b"%s\n%08x" % (line, zlib.crc32(line)))

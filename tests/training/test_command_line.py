@@ -1,4 +1,4 @@
-"""The command line of a trial: its placeholders, checked and filled in."""
+"""Tests of the placeholders in commands."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_inactive_parameter_is_left_out_with_its_flag(
     assert arguments(["train", *given], ADAM) == ["train", *adam]
 
 
-def test_the_trial_s_own_placeholders() -> None:
+def test_placeholders_of_the_trial() -> None:
     own = dict(zip(PLACEHOLDERS, ("7", "123", "/s/trials/7", "/s/trials/7/state"), strict=True))
     command = [
         "train",
@@ -103,13 +103,13 @@ def test_the_trial_s_own_placeholders() -> None:
             "{output}",
             SPACE,
             "{output} in '{output}' is no parameter; the space has opt, lr, n-layers, momentum, decay; "
-            "{trial}, {seed}, {folder}, {checkpoint} are there as well",
+            "you can also use {trial}, {seed}, {folder}, {checkpoint}",
         ),
-        ("{trial:03}", SPACE, "has a format, which placeholders do not take"),
+        ("{trial:03}", SPACE, "has a format, but placeholders take none"),
         (
             "{seed}",
             Space({"opt": Choice(["sgd", "adam"]), "seed": Int(1, 9, when=ONLY_SGD)}),
-            "{seed} in '{seed}' is a parameter that is inactive at times",
+            "{seed} in '{seed}' is a parameter that may be inactive",
         ),
         (
             "{seed|1}",
@@ -118,22 +118,22 @@ def test_the_trial_s_own_placeholders() -> None:
         ),
     ],
 )
-def test_a_placeholder_that_is_wrong_or_unclear(part: str, space: Space, why: str) -> None:
+def test_wrong_or_unclear_placeholder_is_refused(part: str, space: Space, why: str) -> None:
     with pytest.raises(SettingError) as refused:
         check_command(["train", part], space)
     assert why in str(refused.value)
 
 
-def test_a_remark_where_trials_share_a_folder() -> None:
+def test_remark_if_trials_share_a_folder() -> None:
     remark = shared_folder(["train", "{lr}"], SPACE, "/project")
-    assert remark.startswith("all trials run in /project: what a trial writes belongs into its own folder")
+    assert remark.startswith("all trials run in /project: a trial should write its files into its own folder")
     assert shared_folder(["train", "{{folder}}"], SPACE, "/project") == remark
     assert shared_folder(["train", "{folder}"], Space({"folder": Choice(["a", "b"])}), "/project") == remark
     assert shared_folder(["train", "--out={folder}/x"], SPACE, "/project") == ""
     assert shared_folder(["train", "{checkpoint}"], SPACE, "/project") == ""
 
 
-def test_a_parameter_whose_value_is_none_is_active() -> None:
+def test_parameter_with_value_none_is_active() -> None:
     assert arguments(["train", "--clip", "{clip}"], {"clip": None}) == ["train", "--clip", ""]
 
 
@@ -159,10 +159,10 @@ def test_a_parameter_whose_value_is_none_is_active() -> None:
         (["train", "--two", "{lr}", "{momentum}"], "{momentum} .* one of several arguments after '--two'"),
         (["train", "--two", "{momentum}", "{lr}"], "{momentum} .* one of several arguments after '--two'"),
         (["train", "--two", "{momentum}", "{decay|0}"], "{momentum} .* one of several arguments after '--two'"),
-        (["train", "{lr:.3f}"], r"{lr:.3f} in '{lr:.3f}' has a format, .* write {lr}, or {{lr:.3f}} if"),
-        (["train", "{momentum|{lr}}"], r"the text after {momentum\| may have no braces"),
+        (["train", "{lr:.3f}"], r"{lr:.3f} in '{lr:.3f}' has a format, .* write {lr}, or {{lr:.3f}} for"),
+        (["train", "{momentum|{lr}}"], r"the text after {momentum\| must not contain braces"),
     ],
 )
-def test_commands_that_cannot_be(command: Any, message: str) -> None:
+def test_invalid_commands_are_refused(command: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         check_command(command, SPACE)

@@ -1,4 +1,4 @@
-"""One model trained by several workers: the same as by one."""
+"""Tests of torch.distributed in gangs: several workers train the same model as one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import needs_torch
 from tests.end_to_end.test_readme import blocks, run
-from tests.training.test_gangs import Came, Workers
+from tests.training.test_gangs import WorkerResult, Workers
 from thriftune.errors import SettingError
 from thriftune.state.events import Ended, Failed, Lost, Reported
 from thriftune.training.distributed import _device, _interface, pieces
@@ -41,7 +41,7 @@ splits = st.integers(1, 9).flatmap(
 
 
 @given(splits)
-def test_pieces_cover_the_batch_in_fair_shares(split: Split) -> None:
+def test_pieces_cover_the_batch_in_equal_shares(split: Split) -> None:
     batch_size, workers, most = split
     found = [pieces(batch_size, rank, workers, most) for rank in range(workers)]
     covered = [i for share in found for piece in share for i in range(batch_size)[piece.part]]
@@ -62,7 +62,7 @@ def test_the_gradient_of_a_linear_model_is_that_of_the_whole_batch(split: Split,
     x, y, w = rng.normal(size=(batch_size, 3)), rng.normal(size=batch_size), rng.normal(size=3)
 
     def gradient(part: slice) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Of the mean squared error over the part."""
+        """Return the gradient of the mean squared error over the part."""
         return np.asarray(2.0 * x[part].T @ (x[part] @ w - y[part]) / len(y[part]))
 
     summed = [
@@ -82,7 +82,7 @@ def test_the_gradient_of_a_linear_model_is_that_of_the_whole_batch(split: Split,
         (9, 0, "most: 0 must be a whole number from 1"),
     ],
 )
-def test_batches_that_cannot_be_shared(batch_size: Any, most: Any, why: str) -> None:
+def test_invalid_batches_are_refused(batch_size: Any, most: Any, why: str) -> None:
     with pytest.raises(SettingError, match=why):
         pieces(batch_size, 0, 3, most)
 
@@ -94,7 +94,7 @@ def test_a_numpy_integer_is_a_number() -> None:
 # --- devices ----------------------------------------------------------------------------------------------
 
 
-def test_each_worker_has_a_device_of_its_own() -> None:
+def test_local_ranks_give_devices() -> None:
     assert [_device(4, local_rank, "nccl") for local_rank in range(4)] == [f"cuda:{i}" for i in range(4)]
     with pytest.raises(SettingError, match=r"2 or more workers of the trial share 1 CUDA device\(s\), which NCCL"):
         _device(1, 1, "nccl")
@@ -111,18 +111,18 @@ def test_the_interface_of_an_address() -> None:
 
 @needs_torch
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_group_of_all_workers(workers: Workers, count: int) -> None:
+def test_process_group_has_all_workers(workers: Workers, count: int) -> None:
     total = sum(range(1, count + 1))
-    for rank, came in enumerate(workers.play("group", count)):
-        assert isinstance(came.outcome, Ended), came.outcome
-        assert came.seen == [(rank, count, "cpu", "gloo", total), "ended"]
+    for rank, result in enumerate(workers.play("group", count)):
+        assert isinstance(result.outcome, Ended), result.outcome
+        assert result.seen == [(rank, count, "cpu", "gloo", total), "ended"]
 
 
 @needs_torch
-def test_what_is_set_up_already(workers: Workers) -> None:
-    (came,) = workers.play("set_up_before", 1)
-    assert isinstance(came.outcome, Failed)
-    assert "torch.distributed is set up already; call trial.distributed() instead" in came.outcome.error
+def test_second_process_group_is_refused(workers: Workers) -> None:
+    (result,) = workers.play("set_up_before", 1)
+    assert isinstance(result.outcome, Failed)
+    assert "torch.distributed is set up already; call trial.distributed() instead" in result.outcome.error
 
 
 def test_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,9 +134,9 @@ def test_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_torch
-def test_one_that_is_killed_in_the_middle_is_nobodys_failure(workers: Workers) -> None:
+def test_killed_worker_is_no_failure(workers: Workers) -> None:
     workers.start(workers.run(3), "killed_in_group", range(3))
-    first, second, third = workers.all_came()
+    first, second, third = workers.results()
     assert third is None
     assert first is not None
     assert second is not None
@@ -147,7 +147,7 @@ def test_one_that_is_killed_in_the_middle_is_nobodys_failure(workers: Workers) -
 
 
 @needs_torch
-def test_one_that_fails_in_the_middle_is_named(workers: Workers) -> None:
+def test_failure_names_its_worker(workers: Workers) -> None:
     first, second = workers.play("raises_in_group", 2)
     assert isinstance(second.outcome, Failed)
     assert "ZeroDivisionError" in second.outcome.error
@@ -158,7 +158,7 @@ def test_one_that_fails_in_the_middle_is_named(workers: Workers) -> None:
 
 
 @needs_torch
-def test_a_command_has_a_group_too(workers: Workers, tmp_path: Path) -> None:
+def test_command_has_a_process_group(workers: Workers, tmp_path: Path) -> None:
     script = """
 import torch, thriftune
 trial = thriftune.current_trial()
@@ -178,13 +178,13 @@ trial.report(loss=total.item() + seen.size)
 # --- the same curve, whoever works ------------------------------------------------------------------------
 
 
-def curve(came: list[Came]) -> dict[int, float]:
-    return {event.step: event.metrics["loss"] for event in came[0].sent if isinstance(event, Reported)}
+def curve(results: list[WorkerResult]) -> dict[int, float]:
+    return {event.step: event.metrics["loss"] for event in results[0].sent if isinstance(event, Reported)}
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
-    """The curve of one worker, which takes whole batches."""
+    """Return the curve of a single worker."""
     one = Workers(tmp_path_factory.mktemp("alone"))
     try:
         return curve(one.play("learning", 1, max_steps=STEPS, config={"most": None}))
@@ -197,10 +197,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
 def test_the_curve_does_not_depend_on_the_workers(
     workers: Workers, alone: dict[int, float], count: int, most: int | None
 ) -> None:
-    came = workers.play("learning", count, max_steps=STEPS, config={"most": most})
-    assert [each.seen for each in came] == [[count]] * count, came
+    result = workers.play("learning", count, max_steps=STEPS, config={"most": most})
+    assert [each.seen for each in result] == [[count]] * count, result
     assert list(alone) == list(range(1, STEPS + 1))
-    assert curve(came) == pytest.approx(alone, rel=1e-4)
+    assert curve(result) == pytest.approx(alone, rel=1e-4)
     assert alone[STEPS] < alone[1]
 
 
@@ -216,6 +216,6 @@ def test_the_number_of_workers_may_change_at_a_checkpoint(workers: Workers, alon
 
 
 @needs_torch
-def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
+def test_example_in_the_docs_runs(tmp_path: Path) -> None:
     (example,) = blocks("docs/distributed.md")
     assert "'width'" in run(example, tmp_path)

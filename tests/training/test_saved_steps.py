@@ -1,4 +1,4 @@
-"""The best saved step: workers keep its checkpoint, whatever is killed when, and the log agrees with them."""
+"""Tests of the best saved step: workers keep its checkpoint despite kills, and the log agrees."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ HERE = ev.THIS_MACHINE
 
 
 class Killed(Exception):
-    """The worker was killed."""
+    """Stands for a kill of the worker."""
 
 
 class Stage:
-    """One trial of a study, its attempts one after the other, each killed where a test says."""
+    """One trial with several attempts, each killed at a point that the test chooses."""
 
     def __init__(self, folder: Path, constraints: list[str] | None = None, **given: Any) -> None:
         objectives = given.pop("objectives", (Objective("loss", False),))
@@ -55,7 +55,7 @@ class Stage:
             self.history.validate()
 
     def attempt(self) -> Trial:
-        """The next attempt; of the one before, what it reported is known."""
+        """Begin the next attempt with what the log has of the earlier ones."""
         record = self.history.trials[0]
         if record.machine is not None:
             self.tell(ev.Lost(0.0, 0, record.attempts, "killed"))
@@ -83,7 +83,7 @@ class Stage:
     # What is left:
 
     def best(self, *, any_left: bool = False) -> tuple[int, str]:
-        """The best saved step by the log, and what its checkpoint holds; `any_left`: the best that has one."""
+        """Return the best saved step by the log, and its checkpoint; `any_left`: only steps with checkpoints."""
         record, spec = self.history.trials[0], self.spec
         steps = saved_steps(record.reports, spec.metric, spec.constraints)
         for each in sorted(steps, key=lambda each: each.rank(maximize=spec.maximize)):
@@ -122,7 +122,7 @@ def test_a_later_attempt_knows_the_best_of_those_before(stage: Stage) -> None:
     assert stage.best() == (2, "1")
 
 
-def test_of_equals_the_earliest_is_the_best(stage: Stage) -> None:
+def test_earliest_of_equal_values_is_the_best(stage: Stage) -> None:
     trial = stage.attempt()
     for step in range(1, 6):
         trial.report(loss=1, save=write(step))
@@ -163,7 +163,7 @@ def test_a_step_repeated_by_a_killed_attempt_leaves_the_reported_state(stage: St
     assert stage.best() == (1, "third 7")
 
 
-def test_an_attempt_that_begins_anew_keeps_its_own_best_too(stage: Stage) -> None:
+def test_restarted_attempt_also_keeps_its_own_best(stage: Stage) -> None:
     trial = stage.attempt()
     for loss in (9, 9, 9, 9, 9, 9, 9, 1):
         trial.report(loss=loss, save=write(f"first {loss}"))
@@ -173,11 +173,11 @@ def test_an_attempt_that_begins_anew_keeps_its_own_best_too(stage: Stage) -> Non
     assert stage.best() == (8, "first 1")
     stage.tell(ev.Ended(0.0, 0, 2, 1.0))
     folder, _ = stage.checkpoints.find(2, 2)
-    assert folder is not None, "the best of the attempt that came to its end"
+    assert folder is not None, "the best of the attempt that ended"
     assert (folder / "state").read_text() == "second 2"
 
 
-def test_a_value_told_after_the_save_of_its_step_counts(stage: Stage) -> None:
+def test_value_reported_after_the_save_counts(stage: Stage) -> None:
     trial = stage.attempt()
     for step, loss in zip(trial.steps(), [5, 1, 4, 3, 6], strict=False):
         trial.report(train_loss=1, save=write(f"{step}: {loss}"))
@@ -185,7 +185,7 @@ def test_a_value_told_after_the_save_of_its_step_counts(stage: Stage) -> None:
     assert stage.best() == (2, "2: 1")
 
 
-def test_a_value_told_before_the_save_of_its_step_counts(stage: Stage) -> None:
+def test_value_reported_before_the_save_counts(stage: Stage) -> None:
     trial = stage.attempt()
     for step, loss in zip(trial.steps(), [5, 1, 4, 3, 6], strict=False):
         trial.report(loss=loss)
@@ -193,7 +193,7 @@ def test_a_value_told_before_the_save_of_its_step_counts(stage: Stage) -> None:
     assert stage.best() == (2, "2: 1")
 
 
-def test_a_value_that_is_no_number_is_never_the_best(stage: Stage) -> None:
+def test_nan_is_never_the_best(stage: Stage) -> None:
     trial = stage.attempt()
     trial.report(loss=2, save=write("2"))
     with pytest.raises(TrialFailed):
@@ -205,7 +205,7 @@ def test_a_value_that_is_no_number_is_never_the_best(stage: Stage) -> None:
     assert stage.best() == (1, "2")
 
 
-def test_the_best_of_those_that_meet_the_constraints_is_kept(tmp_path: Path) -> None:
+def test_best_feasible_step_is_kept(tmp_path: Path) -> None:
     stage = Stage(tmp_path, ["size <= 10"])
     trial = stage.attempt()
     trial.report(loss=9, size=20, save=write("too large, 9"))
@@ -263,7 +263,7 @@ moves = st.one_of(
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(moves, max_size=25), st.booleans(), st.sampled_from(["auto", "last"]))
-def test_whatever_happens_the_best_checkpoint_is_there(
+def test_best_checkpoint_exists_after_any_history(
     tmp_path_factory: pytest.TempPathFactory, story: list[tuple[str, int]], maximize: bool, value: str
 ) -> None:
     objectives = (Objective("loss", maximize),)
@@ -297,7 +297,7 @@ def test_whatever_happens_the_best_checkpoint_is_there(
             assert stage.checkpoints.find(best.step, best.attempt)[0] is not None
 
 
-def test_workers_killed_before_their_reports_leave_the_checkpoint_to_go_on_from(
+def test_workers_killed_before_their_reports_leave_the_resume_checkpoint(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     stage = Stage(tmp_path_factory.mktemp("study"), objectives=(Objective("loss", False),))

@@ -1,4 +1,4 @@
-"""What a training function sees: steps, reports, checkpoints, and the word to end."""
+"""Tests of the trial handle: steps, reports, checkpoints and the request to end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thriftune.training.trial import Trial
 
 
 class FakeLink:
-    """Keeps what is sent; tells to end once `end_after` reports have come."""
+    """A link that keeps all events, and asks to end after `end_after` reports."""
 
     def __init__(self, end_after: float = math.inf) -> None:
         self.sent: list[Event] = []
@@ -44,13 +44,13 @@ class FakeLink:
         return [event for event in self.sent if isinstance(event, Reported)]
 
     @property
-    def told(self) -> list[tuple[int, dict[str, float], bool]]:
+    def reported(self) -> list[tuple[int, dict[str, float], bool]]:
         return [(report.step, dict(report.metrics), report.saved) for report in self.reports]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., tuple[Trial, FakeLink]]:
-    """A trial on a link; one with the same folder is a later attempt of the same trial."""
+    """Return a function that makes a trial and its link; a second call makes a later attempt of the trial."""
 
     def make(end_after: float = math.inf, **settings: Any) -> tuple[Trial, FakeLink]:
         given = {
@@ -81,10 +81,10 @@ def read(into: list[str]) -> Callable[[Path], object]:
     return lambda folder: into.append((folder / "state").read_text())
 
 
-# --- what it is -------------------------------------------------------------------------------------------
+# --- attributes -------------------------------------------------------------------------------------------
 
 
-def test_a_trial_knows_what_it_is(make: Make, tmp_path: Path) -> None:
+def test_trial_has_the_values_of_its_run(make: Make, tmp_path: Path) -> None:
     trial, _ = make(attempt=2)
     assert (trial.id, trial.attempt, trial.seed, trial.max_steps, trial.metric) == (3, 2, 11, 5, "loss")
     assert trial.config == {"lr": 0.1, "act": "relu"}
@@ -94,13 +94,13 @@ def test_a_trial_knows_what_it_is(make: Make, tmp_path: Path) -> None:
     assert trial.folder.is_dir()
 
 
-def test_its_config_is_not_the_studys(make: Make) -> None:
+def test_changing_config_does_not_change_the_trial(make: Make) -> None:
     trial, _ = make()
     trial.config["lr"] = 9.0
     assert trial["lr"] == 0.1
 
 
-def test_a_parameter_that_is_not_active(make: Make) -> None:
+def test_inactive_parameter_raises_key_error(make: Make) -> None:
     trial, _ = make()
     with pytest.raises(KeyError, match="'momentum' is not in this configuration, which has lr, act; a param"):
         trial["momentum"]
@@ -109,7 +109,7 @@ def test_a_parameter_that_is_not_active(make: Make) -> None:
     assert trial.get("momentum", 0.9) == 0.9
 
 
-def test_a_record_tells_its_furthest_step() -> None:
+def test_trial_record_reads_like_a_mapping() -> None:
     record = TrialRecord(0, {"lr": 0.1}, created_at=0.0)
     assert (record.get("lr"), record.get("momentum", 0.9)) == (0.1, 0.9)
     assert record.step == 0
@@ -118,7 +118,7 @@ def test_a_record_tells_its_furthest_step() -> None:
         record["y"]
 
 
-def test_a_record_is_shown_in_a_line() -> None:
+def test_trial_record_has_a_short_repr() -> None:
     record = TrialRecord(3, {"lr": 0.1}, created_at=0.0)
     assert repr(record) == "<TrialRecord 3 WAITING config={'lr': 0.1}>"
     record.state, record.value = State.COMPLETED, 0.25
@@ -127,19 +127,19 @@ def test_a_record_is_shown_in_a_line() -> None:
     assert repr(record).endswith(" config={'lr': 0.1} error='ValueError: boom'>")
 
 
-def test_what_is_no_function_to_save_or_load_with(make: Make) -> None:
+def test_save_and_restore_need_a_function_of_a_folder(make: Make) -> None:
     trial, link = make()
     wrong: Any = "ckpt.pt"
-    with pytest.raises(SettingError, match=r"save: 'ckpt\.pt' is no function; give one that takes a folder"):
+    with pytest.raises(SettingError, match=r"save: 'ckpt\.pt' is no function; give a function"):
         trial.report(loss=1.0, save=wrong)
-    with pytest.raises(SettingError, match=r"restore: 'ckpt\.pt' is no function; give one that takes a folder"):
+    with pytest.raises(SettingError, match=r"restore: 'ckpt\.pt' is no function; give a function"):
         trial.restore(wrong)
     assert not link.sent
     nothing: Any = lambda: None  # noqa: E731
     with pytest.raises(SettingError, match=r"restore: <lambda>\(\) takes no argument; it is called with one"):
         trial.restore(nothing)
     with pytest.raises(
-        SettingError, match=r"save: <lambda>\(\) takes no argument; it is called with one, a folder"
+        SettingError, match=r"save: <lambda>\(\) takes no argument; it is called with one argument, a folder"
     ):
         trial.report(loss=1.0, save=nothing)
 
@@ -153,54 +153,54 @@ def test_what_is_no_function_to_save_or_load_with(make: Make) -> None:
 # --- steps ------------------------------------------------------------------------------------------------
 
 
-def test_steps_count_from_one_and_reports_are_about_them(make: Make) -> None:
+def test_steps_count_from_one(make: Make) -> None:
     trial, link = make()
     for step in trial.steps():
         trial.report(loss=1 / step)
-    assert [step for step, _, _ in link.told] == [1, 2, 3, 4, 5]
+    assert [step for step, _, _ in link.reported] == [1, 2, 3, 4, 5]
     assert {(report.trial, report.attempt) for report in link.reports} == {(3, 1)}
     assert not trial.cut
 
 
-def test_steps_without_a_report_are_steps_too(make: Make) -> None:
+def test_steps_without_a_report_count(make: Make) -> None:
     trial, link = make()
     for step in trial.steps():
         if step % 2 == 0:
             trial.report(loss=0.5)
-    assert [step for step, _, _ in link.told] == [2, 4]
+    assert [step for step, _, _ in link.reported] == [2, 4]
 
 
-def test_steps_need_a_number(make: Make) -> None:
+def test_steps_need_max_steps(make: Make) -> None:
     trial, _ = make(max_steps=None)
-    with pytest.raises(SettingError, match=r"trial.steps\(\) needs to know how many: give max_steps="):
+    with pytest.raises(SettingError, match=r"trial.steps\(\) needs a number of steps: give max_steps="):
         next(trial.steps())
 
 
-def test_two_reports_in_a_step_are_about_the_same_step(make: Make) -> None:
+def test_two_reports_in_a_step_have_the_same_step(make: Make) -> None:
     trial, link = make()
     for _ in trial.steps():
         trial.report(loss=0.5)
         trial.report(accuracy=0.9)
-    assert [step for step, _, _ in link.told] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert [step for step, _, _ in link.reported] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 
-def test_a_report_after_the_loop_is_about_its_last_step(make: Make) -> None:
+def test_report_after_the_loop_has_its_last_step(make: Make) -> None:
     trial, link = make(max_steps=2)
     for _ in trial.steps():
         trial.report(loss=0.5)
     trial.report(test_loss=0.6)
-    assert link.told[-1] == (2, {"test_loss": 0.6}, False)
+    assert link.reported[-1] == (2, {"test_loss": 0.6}, False)
 
 
-def test_told_to_end_the_loop_ends_after_the_step(make: Make) -> None:
+def test_loop_ends_after_the_step_when_asked_to_end(make: Make) -> None:
     trial, link = make(end_after=2)
     for _ in trial.steps():
         trial.report(loss=0.5)
-    assert len(link.told) == 2
+    assert len(link.reported) == 2
     assert trial.cut
 
 
-def test_a_judged_trial_waits_for_the_answer_to_each_report_before_the_next_step(make: Make) -> None:
+def test_judged_trial_waits_for_the_answer_before_the_next_step(make: Make) -> None:
     began = time.monotonic()
     trial, link = make(judged=True, max_steps=3)
     for _ in trial.steps():
@@ -210,21 +210,21 @@ def test_a_judged_trial_waits_for_the_answer_to_each_report_before_the_next_step
     assert all(0.0 <= seconds <= 0.1 * (time.monotonic() - began) for _, seconds in link.waited)
 
 
-def test_what_is_not_judged_waits_for_nothing(make: Make) -> None:
+def test_trial_that_is_not_judged_does_not_wait(make: Make) -> None:
     trial, link = make()
     for _ in trial.steps():
         trial.report(loss=1.0)
     assert link.waited == []
 
 
-def test_told_to_end_at_its_own_end_is_not_cut(make: Make) -> None:
+def test_end_request_at_the_last_step_does_not_cut(make: Make) -> None:
     trial, _ = make(end_after=5)
     for _ in trial.steps():
         trial.report(loss=0.5)
     assert not trial.cut
 
 
-def test_told_to_end_before_the_first_step(make: Make) -> None:
+def test_end_request_before_the_first_step(make: Make) -> None:
     trial, _ = make(end_after=0)
     assert list(trial.steps()) == []
     assert trial.cut
@@ -233,18 +233,18 @@ def test_told_to_end_before_the_first_step(make: Make) -> None:
 # --- checkpoints ------------------------------------------------------------------------------------------
 
 
-def test_a_fresh_trial_restores_nothing(make: Make) -> None:
+def test_first_attempt_restores_nothing(make: Make) -> None:
     trial, _ = make()
     assert trial.restore(read([])) == 0
 
 
-def test_a_later_attempt_goes_on_after_the_restored_step(make: Make) -> None:
+def test_later_attempt_continues_after_the_restored_step(make: Make) -> None:
     first, link = make()
     for step in first.steps():
         first.report(loss=0.5, save=write(f"after {step}"))
         if step == 3:
             break
-    assert link.told == [(step, {"loss": 0.5}, True) for step in (1, 2, 3)]
+    assert link.reported == [(step, {"loss": 0.5}, True) for step in (1, 2, 3)]
     found: list[str] = []
     second, link = make(attempt=2, resume_step=2)  # the third was never recorded
     assert second.restore(read(found)) == 2
@@ -252,33 +252,33 @@ def test_a_later_attempt_goes_on_after_the_restored_step(make: Make) -> None:
     assert list(second.steps()) == [3, 4, 5]
 
 
-def test_without_restore_a_later_attempt_begins_anew(make: Make) -> None:
+def test_without_restore_a_later_attempt_starts_from_the_beginning(make: Make) -> None:
     first, _ = make()
     first.report(loss=0.5, save=write("x"))
     second, _ = make(attempt=2, resume_step=1)
     assert list(second.steps()) == [1, 2, 3, 4, 5]
 
 
-def test_restored_at_the_end_nothing_is_left_and_the_last_word_is_about_the_last_step(make: Make) -> None:
+def test_attempt_restored_at_the_last_step_reports_for_that_step(make: Make) -> None:
     first, _ = make(max_steps=1)
     first.report(loss=0.5, save=write("x"))
     second, link = make(attempt=2, max_steps=1, resume_step=1)
     second.restore(read([]))
     assert list(second.steps()) == []
     second.finish(0.5)
-    assert link.told == [(1, {"loss": 0.5}, False)]
+    assert link.reported == [(1, {"loss": 0.5}, False)]
 
 
-def test_outside_of_steps_reports_go_on_after_the_restored_step(make: Make) -> None:
+def test_reports_without_steps_continue_after_the_restored_step(make: Make) -> None:
     first, _ = make()
     first.report(loss=0.5, save=write("x"))
     second, link = make(attempt=2, resume_step=1)
     second.restore(read([]))
     second.report(loss=0.4)
-    assert link.told == [(2, {"loss": 0.4}, False)]
+    assert link.reported == [(2, {"loss": 0.4}, False)]
 
 
-def test_a_corrupt_checkpoint_is_passed_over_with_a_warning(make: Make, tmp_path: Path) -> None:
+def test_corrupt_checkpoint_is_skipped_with_a_warning(make: Make, tmp_path: Path) -> None:
     first, _ = make()
     for step in (1, 2):
         first.report(loss=0.5, save=write(f"after {step}"))
@@ -294,7 +294,7 @@ def test_a_corrupt_checkpoint_is_passed_over_with_a_warning(make: Make, tmp_path
     assert next(second.steps()) == 2
 
 
-def test_all_checkpoints_corrupt_begins_anew(make: Make, tmp_path: Path) -> None:
+def test_only_corrupt_checkpoints_start_from_the_beginning(make: Make, tmp_path: Path) -> None:
     first, _ = make()
     first.report(loss=0.5, save=write("x"))
     for damaged in tmp_path.glob("3/checkpoints/step-*/state/state"):
@@ -305,31 +305,31 @@ def test_all_checkpoints_corrupt_begins_anew(make: Make, tmp_path: Path) -> None
     assert len(link.sent) == 1
 
 
-def test_a_value_that_is_no_number_is_reported_and_not_saved(make: Make, tmp_path: Path) -> None:
+def test_nan_is_reported_and_not_saved(make: Make, tmp_path: Path) -> None:
     trial, link = make()
     trial.report(loss=0.5, save=write("good"))
     with pytest.raises(TrialFailed, match="loss is nan at step 2") as failed:
         trial.report(loss=math.nan, save=write("bad"))
     assert failed.value.kind == "nan"
-    assert [(step, saved) for step, _, saved in link.told] == [(1, True), (2, False)]
+    assert [(step, saved) for step, _, saved in link.reported] == [(1, True), (2, False)]
     assert len(list(tmp_path.glob("3/checkpoints/step-*"))) == 1
 
 
-def test_any_objective_that_is_no_number_fails(make: Make) -> None:
+def test_nan_of_any_objective_fails(make: Make) -> None:
     trial, link = make(objectives=("loss", "size"))
     with pytest.raises(TrialFailed, match="size is inf at step 1") as failed:
         trial.report(loss=0.5, size=math.inf, save=write("bad"))
     assert failed.value.kind == "nan"
-    assert link.told[0][2] is False
+    assert link.reported[0][2] is False
 
 
-def test_another_metric_may_be_no_number(make: Make) -> None:
+def test_nan_of_another_metric_is_allowed(make: Make) -> None:
     trial, link = make()
     trial.report(loss=0.5, gradient=math.nan, save=write("x"))
-    assert link.told[0][2] is True
+    assert link.reported[0][2] is True
 
 
-def test_metrics_are_recorded_though_save_fails(make: Make) -> None:
+def test_metrics_are_recorded_if_save_fails(make: Make) -> None:
     trial, link = make()
 
     def save(folder: Path) -> None:
@@ -337,10 +337,10 @@ def test_metrics_are_recorded_though_save_fails(make: Make) -> None:
 
     with pytest.raises(RuntimeError, match="cannot be pickled"):
         trial.report(loss=0.5, save=save)
-    assert link.told == [(1, {"loss": 0.5}, False)]
+    assert link.reported == [(1, {"loss": 0.5}, False)]
 
 
-def test_a_full_disk_does_not_harm_the_trial(make: Make) -> None:
+def test_full_disk_does_not_fail_the_trial(make: Make) -> None:
     trial, link = make()
 
     def save(folder: Path) -> None:
@@ -357,25 +357,25 @@ def test_a_full_disk_does_not_harm_the_trial(make: Make) -> None:
 # --- reports without steps() ------------------------------------------------------------------------------
 
 
-def test_outside_of_steps_reports_count_themselves(make: Make) -> None:
+def test_reports_without_steps_are_counted(make: Make) -> None:
     trial, link = make(max_steps=None)
     for _ in range(3):
         trial.report({"loss": 0.5}, accuracy=0.9)
-    assert link.told == [(step, {"loss": 0.5, "accuracy": 0.9}, False) for step in (1, 2, 3)]
+    assert link.reported == [(step, {"loss": 0.5, "accuracy": 0.9}, False) for step in (1, 2, 3)]
 
 
-def test_a_step_may_be_given(make: Make) -> None:
+def test_step_can_be_given(make: Make) -> None:
     trial, link = make(max_steps=None)
     trial.report(loss=0.5, step=100)
     trial.report(loss=0.4)
     numpys: Any = np.int64(200)
     trial.report(loss=0.3, step=numpys)
-    assert [step for step, _, _ in link.told] == [100, 101, 200]
+    assert [step for step, _, _ in link.reported] == [100, 101, 200]
     assert all(type(report.step) is int for report in link.reports)
 
 
 @pytest.mark.parametrize("step", [0, -1, 1.5, "3", True])
-def test_a_step_that_is_none(make: Make, step: Any) -> None:
+def test_invalid_step_is_refused(make: Make, step: Any) -> None:
     trial, link = make()
     with pytest.raises(
         SettingError, match=r"^step 0 must be .* a loop that counts from 0 reports step=epoch \+ 1$"
@@ -386,29 +386,29 @@ def test_a_step_that_is_none(make: Make, step: Any) -> None:
     assert not link.sent
 
 
-def test_outside_of_steps_the_last_step_ends_the_trial(make: Make) -> None:
+def test_report_past_max_steps_ends_the_trial(make: Make) -> None:
     trial, link = make(max_steps=2)
     trial.report(loss=0.5)
     trial.report(loss=0.4)
     with pytest.raises(EndTrial):
         trial.report(loss=0.3)
-    assert len(link.told) == 2
-    assert not trial.cut  # it came to its own end
+    assert len(link.reported) == 2
+    assert not trial.cut  # it ended by itself
 
 
-def test_outside_of_steps_told_to_end_unwinds(make: Make) -> None:
+def test_end_request_without_steps_raises_end_trial(make: Make) -> None:
     trial, link = make(end_after=1)
     with pytest.raises(EndTrial):
         trial.report(loss=0.5, save=write("x"))
-    assert link.told == [(1, {"loss": 0.5}, True)]
+    assert link.reported == [(1, {"loss": 0.5}, True)]
     assert trial.cut
 
 
-def test_the_users_own_handlers_do_not_stop_the_unwinding() -> None:
+def test_end_trial_is_no_exception() -> None:
     assert not issubclass(EndTrial, Exception)
 
 
-def test_one_may_look_for_oneself(make: Make) -> None:
+def test_told_to_end_can_be_called(make: Make) -> None:
     trial, _ = make(end_after=0)
     assert trial.told_to_end()
     assert trial.cut
@@ -426,51 +426,51 @@ def test_one_may_look_for_oneself(make: Make) -> None:
         ({"loss": 0.5, "accuracy": 0.9}, {"loss": 0.5, "accuracy": 0.9}),
     ],
 )
-def test_what_is_returned_is_a_report(make: Make, returned: Any, metrics: dict[str, float]) -> None:
+def test_returned_value_is_a_report(make: Make, returned: Any, metrics: dict[str, float]) -> None:
     trial, link = make()
     trial.finish(returned)
-    assert link.told == [(1, metrics, False)]
+    assert link.reported == [(1, metrics, False)]
 
 
-def test_of_several_objectives_a_mapping_is_returned(make: Make) -> None:
+def test_several_objectives_need_a_returned_mapping(make: Make) -> None:
     trial, link = make(objectives=("loss", "size"))
     with pytest.raises(SettingError) as wrong:
         trial.finish(0.5)
     said = "the function returned 0.5; with several objectives, return {'loss': ..., 'size': ...}"
     assert str(wrong.value) == said
     trial.finish({"loss": 0.5, "size": 3})
-    assert link.told == [(1, {"loss": 0.5, "size": 3.0}, False)]
+    assert link.reported == [(1, {"loss": 0.5, "size": 3.0}, False)]
     assert trial.metric == "loss"
 
 
-def test_nothing_returned_is_no_report(make: Make) -> None:
+def test_returning_none_is_no_report(make: Make) -> None:
     trial, link = make()
     trial.finish(None)
     assert not link.sent
 
 
-def test_what_is_returned_is_about_the_last_step(make: Make) -> None:
+def test_returned_value_belongs_to_the_last_step(make: Make) -> None:
     trial, link = make(max_steps=2, end_after=2)
     for _ in trial.steps():
         trial.report(loss=0.5)
     trial.finish({"test_loss": 0.6})
-    assert link.told[-1] == (2, {"test_loss": 0.6}, False)
+    assert link.reported[-1] == (2, {"test_loss": 0.6}, False)
 
 
-def test_returning_is_not_unwound(make: Make) -> None:
+def test_returned_value_does_not_raise_end_trial(make: Make) -> None:
     trial, link = make(end_after=1)
     trial.finish(0.5)
-    assert len(link.told) == 1
+    assert len(link.reported) == 1
 
 
-def test_returning_no_number(make: Make) -> None:
+def test_returning_nan_fails(make: Make) -> None:
     trial, link = make()
     with pytest.raises(TrialFailed, match="loss is nan at step 1"):
         trial.finish(math.nan)
-    assert len(link.told) == 1
+    assert len(link.reported) == 1
 
 
-def test_returning_something_else(make: Make) -> None:
+def test_returning_another_type_is_refused(make: Make) -> None:
     trial, _ = make()
     with pytest.raises(SettingError, match="loss: 'a model' is a text and not a number"):
         trial.finish("a model")
@@ -493,8 +493,8 @@ def test_metrics_are_plain_floats(make: Make, value: Any) -> None:
     [
         (None, r"report\(\) was given no metric; say for example report\(loss=0.3\)"),
         ({}, r"report\(\) was given no metric"),
-        (0.3, r"report\(0.3\): say which metric that is, such as report\(loss=0.3\)"),
-        ([0.3], r"report\(\[0.3\]\): say which metric that is"),
+        (0.3, r"report\(0.3\): name the metric, such as report\(loss=0.3\)"),
+        ([0.3], r"report\(\[0.3\]\): name the metric"),
         ({"loss": None}, "loss: None is not a number"),
         ({"loss": "low"}, "loss: 'low' is a text and not a number"),
         ({"loss": "0.3"}, "loss: '0.3' is a text and not a number"),
@@ -505,7 +505,7 @@ def test_metrics_are_plain_floats(make: Make, value: Any) -> None:
         ({"": 0.5}, "a metric needs a name; say for example report"),
     ],
 )
-def test_metrics_that_are_none(make: Make, metrics: Any, message: str) -> None:
+def test_invalid_metrics_are_refused(make: Make, metrics: Any, message: str) -> None:
     trial, link = make()
     with pytest.raises(SettingError, match=message):
         trial.report(metrics)
@@ -515,53 +515,53 @@ def test_metrics_that_are_none(make: Make, metrics: Any, message: str) -> None:
 # --- saving less often ------------------------------------------------------------------------------------
 
 
-def test_it_saves_no_more_often_than_it_has_to(make: Make, tmp_path: Path) -> None:
+def test_saves_as_often_as_save_every_asks(make: Make, tmp_path: Path) -> None:
     trial, link = make(save_every=None)
     for step in trial.steps():
         trial.report(loss=1.0 / step, save=write(str(step)))
-    assert [saved for _, _, saved in link.told] == [False, False, False, False, True]  # the last one has to be
+    assert [saved for _, _, saved in link.reported] == [False, False, False, False, True]  # the last one has to be
     often, link = make(save_every=1e-9)
     for _ in often.steps():
         often.report(loss=1.0, save=write("x"))
-    assert all(saved for _, _, saved in link.told)
+    assert all(saved for _, _, saved in link.reported)
 
 
-def test_told_to_end_after_a_step_that_was_not_saved_it_is_now(make: Make) -> None:
+def test_unsaved_last_step_is_saved_when_asked_to_end(make: Make) -> None:
     trial, link = make(end_after=2, save_every=1e6)
     for step in trial.steps():
         trial.report(loss=float(step), save=write(f"state {step}"))
-    assert link.told == [(1, {"loss": 1.0}, False), (2, {"loss": 2.0}, False), (2, {"loss": 2.0}, True)]
+    assert link.reported == [(1, {"loss": 1.0}, False), (2, {"loss": 2.0}, False), (2, {"loss": 2.0}, True)]
     later, _ = make(attempt=2, resume_step=2)
     found: list[str] = []
     assert later.restore(read(found)) == 2
     assert found == ["state 2"]
 
 
-def test_outside_of_steps_it_is_saved_before_it_unwinds(make: Make) -> None:
+def test_unsaved_step_is_saved_before_end_trial(make: Make) -> None:
     trial, link = make(end_after=1, save_every=None)
     with pytest.raises(EndTrial):
         trial.report(loss=1.0, save=write("x"))
-    assert [saved for _, _, saved in link.told] == [False, True]
+    assert [saved for _, _, saved in link.reported] == [False, True]
 
 
-def test_told_to_end_within_a_step_its_report_is_saved_at_once(make: Make) -> None:
+def test_step_is_saved_if_asked_to_end_within_it(make: Make) -> None:
     trial, link = make(save_every=None)
     for _ in trial.steps():
         link.end_after = 0
         trial.report(loss=1.0, save=write("x"))
-    assert [saved for _, _, saved in link.told] == [True]
+    assert [saved for _, _, saved in link.reported] == [True]
 
 
-def test_looking_for_oneself_saves_nothing(make: Make) -> None:
-    """In the midst of a step its state is not that of the report."""
+def test_told_to_end_saves_nothing(make: Make) -> None:
+    """Within a step, the state is no longer that of the last report."""
     trial, link = make(end_after=1, save_every=None)
     trial._loops = True
     trial.report(loss=1.0, save=write("x"))
     assert trial.told_to_end()
-    assert [saved for _, _, saved in link.told] == [False]
+    assert [saved for _, _, saved in link.reported] == [False]
 
 
-def test_a_full_disk_at_the_end_is_told(make: Make) -> None:
+def test_full_disk_at_the_end_is_reported(make: Make) -> None:
     def full(_: Path) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
@@ -574,7 +574,7 @@ def test_a_full_disk_at_the_end_is_told(make: Make) -> None:
 # --- threads and signal handlers ----------------------------------------------------------------------------
 
 
-def test_reports_of_several_threads_get_steps_of_their_own(make: Make) -> None:
+def test_reports_of_threads_get_different_steps(make: Make) -> None:
     trial, link = make(max_steps=None)
 
     def report() -> None:
@@ -587,11 +587,11 @@ def test_reports_of_several_threads_get_steps_of_their_own(make: Make) -> None:
     for thread in threads:
         thread.join()
     trial.finish(2.0)
-    assert sorted(step for step, _, _ in link.told[:-1]) == list(range(1, 1601))
-    assert link.told[-1][0] == 1600
+    assert sorted(step for step, _, _ in link.reported[:-1]) == list(range(1, 1601))
+    assert link.reported[-1][0] == 1600
 
 
-def test_several_threads_may_save(make: Make) -> None:
+def test_threads_can_save(make: Make) -> None:
     trial, link = make(max_steps=None)
 
     def speak() -> None:
@@ -603,10 +603,10 @@ def test_several_threads_may_save(make: Make) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [(step, saved) for step, _, saved in link.told] == [(step, True) for step in range(1, 41)]
+    assert [(step, saved) for step, _, saved in link.reported] == [(step, True) for step in range(1, 41)]
 
 
-def test_a_signal_handler_may_report_during_a_save(make: Make) -> None:
+def test_signal_handler_can_report_during_a_save(make: Make) -> None:
     trial, link = make(max_steps=None)
     before = signal.signal(signal.SIGUSR1, lambda *_: trial.report(loss=2.0, save=write("of the handler")))
     try:
@@ -618,7 +618,7 @@ def test_a_signal_handler_may_report_during_a_save(make: Make) -> None:
         trial.report(loss=1.0, save=save)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert link.told == [(2, {"loss": 2.0}, False), (1, {"loss": 1.0}, True)]
+    assert link.reported == [(2, {"loss": 2.0}, False), (1, {"loss": 1.0}, True)]
     again, _ = make(attempt=2, resume_step=1, max_steps=None)
     states: list[str] = []
     assert again.restore(read(states)) == 1

@@ -7,7 +7,7 @@ import time
 import click
 
 from thriftune.errors import SettingError
-from thriftune.training.current_trial import report_next
+from thriftune.training.current_trial import report_once
 
 MUST_END_STATUS = 3
 """Exit status that asks the trial's command to save its state and to exit."""
@@ -38,6 +38,6 @@ def report_command(metrics: tuple[str, ...], step: int | None) -> None:
             values[name] = float(value)
         except ValueError:
             raise SettingError(f"{name}: {value!r} is not a number") from None
-    if report_next(time.time(), values, step):
+    if report_once(time.time(), values, step):
         click.echo("this trial must end now", err=True)
         click.get_current_context().exit(MUST_END_STATUS)

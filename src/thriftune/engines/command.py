@@ -101,7 +101,7 @@ class Command:
         variables = environment(trial.run, socket_path)
         if trial.gang is not None:
             trial.in_step = False  # each worker checks for its end by itself, when its command allows
-            variables |= gangs.variables(trial.run, trial.gang)
+            variables |= gangs.torchrun_variables(trial.run, trial.gang)
         (trial.folder / "state").mkdir(exist_ok=True)
         try:
             return subprocess.Popen(
@@ -268,7 +268,7 @@ class _Session:
         """
         try:
             if step is None:
-                self._step_numbers.counted()
+                self._step_numbers.count_from_one()
             elif self._step_numbers.from_zero:
                 self._warn_from_zero()
             self._trial.note(metrics, step, saved=saved)

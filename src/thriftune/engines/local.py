@@ -36,7 +36,7 @@ from thriftune.state.events import (
     UsageMeasured,
     Warned,
 )
-from thriftune.training.messages import GOODBYE, MESSAGE_BYTES, Lines, from_line, run_message
+from thriftune.training.messages import GOODBYE, MESSAGE_BYTES, LineBuffer, from_line, run_message
 from thriftune.training.run import Run
 
 _CLOSE_SECONDS = 10.0
@@ -63,7 +63,7 @@ class _LocalWorker:
     killed: bool = False  # by decision of the driver
     leaving: bool = False  # it has sent GOODBYE
     fault: str | None = None  # why its messages are not read any more
-    lines: Lines = field(default_factory=Lines)
+    lines: LineBuffer = field(default_factory=LineBuffer)
     output: WorkerOutput = field(default_factory=WorkerOutput)
 
     @property
@@ -333,7 +333,7 @@ class LocalEngine:
         The end of its run may be among them.
         """
         worker.fault = why
-        worker.lines = Lines()
+        worker.lines = LineBuffer()
         if self._control is not None:
             _send(self._control, {"kill": worker.id})
 

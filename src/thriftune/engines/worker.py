@@ -31,7 +31,7 @@ from thriftune.engines.process_snapshot import ProcessSnapshot
 from thriftune.errors import SettingError
 from thriftune.state.events import Ended, Event, Failed, Lost, Warned
 from thriftune.training.gangs import join
-from thriftune.training.messages import Lines, run_from
+from thriftune.training.messages import LineBuffer, run_from
 from thriftune.training.run import EndTrial, Link, Run, TrialFailed, TrialLost
 from thriftune.training.trial import Trial
 
@@ -60,7 +60,7 @@ class DriverLink:
     def __init__(self, sock: socket.socket, spool: Path, *, durable: bool = False) -> None:
         self._socket = sock
         self._outbox = Outbox(sock, spool, durable=durable, end_requested=self._end_requested_now)
-        self._lines = Lines()
+        self._lines = LineBuffer()
         self._inbox: list[Any] = []  # messages that were received and not processed, in order
         self._ends: set[tuple[int, int]] = set()  # the attempts that the driver wants to end
         self._judged_number = 0  # the number of the attempt's last report that was judged
@@ -279,7 +279,7 @@ def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> E
     if trial is not None:
         trial.leave()  # first, so that workers that wait for this one notice its end
     if gang is not None:
-        outcome = gang.settle(outcome)
+        outcome = gang.final_outcome(outcome)
         gang.close()
     return outcome
 

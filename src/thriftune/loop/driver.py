@@ -307,8 +307,8 @@ def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = Fa
         workers=sum(trial.workers.values()) or 1,
         save_every=trial.save_every,
         system=trial.knob_setting if measured and sum(trial.workers.values()) <= 1 else None,
-        names=spec.space.names,
-        asked_of=sorted({name for each in spec.space.parameters for name in each.when or {}}),
+        parameter_names=spec.space.names,
+        condition_parameters=sorted({name for each in spec.space.parameters for name in each.when or {}}),
         options={name: values[0] for name, values in (spec.system or {}).get("options", {}).items()},
-        saves=known_saves(trial, spec.objectives, spec.constraints),
+        known_saves=known_saves(trial, spec.objectives, spec.constraints),
     )

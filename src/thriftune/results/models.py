@@ -18,7 +18,7 @@ from thriftune.state.reports import counted_reports
 from thriftune.state.trial_record import FoundModel, Report, State, TrialFiles, TrialRecord
 from thriftune.store.output_files import attempts_with_output, read_output
 from thriftune.training.checkpoints import Checkpoints, in_sentences
-from thriftune.training.saved_steps import Saved, saved_steps
+from thriftune.training.saved_steps import SavedStep, saved_steps
 
 if TYPE_CHECKING:
     from thriftune.state.history import History
@@ -113,7 +113,7 @@ def _candidates(trial: TrialRecord) -> Iterator[tuple[int, int]]:
     If the best value counts, steps with a value come first, ranked by it. The others follow, the last step first.
     """
     reports, rule = _reports_for_value(trial), trial.value_rule
-    ranked: list[Saved] = []
+    ranked: list[SavedStep] = []
     if rule is not None and rule.best:
         steps = saved_steps(reports, rule.metric)
         ranked = sorted(steps, key=lambda saved: saved.rank(maximize=rule.maximize))

@@ -1,1 +1,1 @@
-"""What does the training code see? The trial handle, checkpoints, and the other workers of a trial."""
+"""What does the training code see? The trial handle, checkpoints, and the workers of a gang."""

@@ -1,8 +1,10 @@
-"""The command line of a trial: checks its placeholders and fills in values.
+"""Checks the placeholders in the command of a study, and fills in their values for a trial.
 
-`{name}` stands for a parameter's value; a tuple or list is written as JSON. `{name|text}` stands for `text` where
-the parameter is inactive. `{{...}}` stands for `{...}`. `{trial}`, `{seed}`, `{folder}` and `{checkpoint}` stand
-for the trial's own, unless there are parameters of these names.
+- `{name}` is replaced by the value of a parameter; a tuple or list is written as JSON.
+- `{name|text}` is replaced by `text` if the parameter is inactive.
+- `{{...}}` is replaced by `{...}`.
+- `{trial}`, `{seed}`, `{folder}` and `{checkpoint}` are replaced by those of the trial, unless parameters have
+  these names.
 """
 
 from __future__ import annotations
@@ -19,26 +21,26 @@ from thriftune.space.values import is_nested
 from thriftune.state.spec import Target
 
 _BRACES = re.compile(r"\{(\{[^{}]*\})\}|\{([^{}\s\"':,|\d][^{}\s\"':,|]*)(?:\|([^{}]*))?\}")
-"""Groups: a text in double braces; or the name of a parameter, and its default (None if there is none)."""
+"""Groups: a text in double braces; or the name of a parameter, and its default (None without one)."""
 
 _NESTED = re.compile(r"(?<!\{)\{([^{}\s\"':,|\d][^{}\s\"':,|]*)\|[^{}]*\{")
-"""A default with a brace in it."""
+"""A placeholder whose default contains a brace."""
 
 _FORMAT = re.compile(r"(?<!\{)\{([^{}\s\"':,|!\d][^{}\s\"':,|!]*)[:!][^{}]*\}")
-"""A placeholder with a format, as Python's strings have it."""
+"""A placeholder with a format, as in Python's format strings."""
 
 _FLAG = re.compile(r"--?[A-Za-z][^={}]*")
 """An argument such as -m or --momentum, which may take the next argument as its value."""
 
 
 PLACEHOLDERS = ("trial", "seed", "folder", "checkpoint")
-"""The placeholders that are no parameters: the trial's number, its seed, its folder, and the one for its state."""
+"""The placeholders that are no parameters: the trial's number, its seed, its folder, and its state's folder."""
 
 
 def arguments(command: Sequence[str], config: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of `command` for the active parameters, and the other placeholders, in `config`.
+    """Return the command with all placeholders replaced. `config`: active parameters and other placeholders.
 
-    An argument that mentions an inactive parameter without a default is left out. If it is nothing but that
+    An argument with an inactive parameter that has no default is left out. If the argument is only this
     placeholder and follows a flag, the flag is left out too.
     """
     filled: list[str] = []
@@ -53,56 +55,59 @@ def arguments(command: Sequence[str], config: Mapping[str, Any]) -> list[str]:
 
 
 def check_command(command: Sequence[str], space: Space) -> None:
-    """Raise SettingError unless `arguments` can fill in `command` for every configuration of `space`.
+    """Raise SettingError unless arguments() can fill in the command for every configuration of the space.
 
-    A command is refused where it is unclear what goes with an argument that is left out.
+    Also refuses a command in which an argument that is left out may belong to others that remain.
     """
     if isinstance(command, str) or not command or not all(isinstance(part, str) for part in command):
         raise SettingError(f"command: {command!r} must be a list of strings, such as ['python', 'train.py']")
     known = {**dict.fromkeys(PLACEHOLDERS), **dict.fromkeys(space.names)}
     always = {name: None for name in known if name not in space.names or not space[name].when}
-    for place, part in enumerate(command):
+    for position, part in enumerate(command):
         if (nested := _NESTED.search(part)) and nested.group(1) in known:
-            raise SettingError(f"command: {part!r}: the text after {{{nested.group(1)}| may have no braces")
+            raise SettingError(f"command: {part!r}: the text after {{{nested.group(1)}| must not contain braces")
         if (formatted := _FORMAT.search(part)) and formatted.group(1) in known:
             raise SettingError(
-                f"command: {formatted.group()} in {part!r} has a format, which placeholders do not take; write "
-                f"{{{formatted.group(1)}}}, or {{{formatted.group()}}} if it is meant as it stands"
+                f"command: {formatted.group()} in {part!r} has a format, but placeholders take none; write "
+                f"{{{formatted.group(1)}}}, or {{{formatted.group()}}} for this text itself"
             )
-        before = command[place - 1] if place else ""
+        before = command[position - 1] if position else ""
         for match in _BRACES.finditer(part):
             text, name, _ = match.groups()
             if text is None and name not in known:
                 others = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
                 raise SettingError(
                     f"command: {{{name}}} in {part!r} is no parameter; the space has {', '.join(space.names)}; "
-                    f"{others} are there as well. If it is meant as it stands, write {{{match.group()}}}"
+                    f"you can also use {others}. For this text itself, write {{{match.group()}}}"
                 )
             if text is None and name in PLACEHOLDERS and name not in always:
                 raise SettingError(
-                    f"command: {{{name}}} in {part!r} is a parameter that is inactive at times, and stands for "
-                    f"the trial's own {name} then; give the parameter another name"
+                    f"command: {{{name}}} in {part!r} is a parameter that may be inactive; it would then be "
+                    f"replaced by the trial's {name}; give the parameter another name"
                 )
         for name in _inactive(part, always):
             where = f"command: {{{name}}} in {part!r}"
-            way_out = f"give the text to use where {name} is inactive: {{{name}|...}}"
-            if place == 0:
-                raise SettingError(f"{where} is in the name of the program, which is always needed; {way_out}")
+            way_out = f"give the text to use if {name} is inactive: {{{name}|...}}"
+            if position == 0:
+                raise SettingError(f"{where} is in the name of the program, which cannot be left out; {way_out}")
             if _FLAG.fullmatch(before) and not part.startswith("-") and not _BRACES.fullmatch(part):
                 joined = "join the two with '=', or " if before.startswith("--") else ""
                 raise SettingError(
-                    f"{where} comes after {before!r}, which may need it as its value where {name} is inactive; "
+                    f"{where} comes after {before!r}, which may need it as its value if {name} is inactive; "
                     f"{joined}{way_out}"
                 )
-            if flag := _torn_flag(command, place, space):
+            if flag := _split_flag(command, position, space):
                 raise SettingError(
                     f"{where} is one of several arguments after {flag!r}, which may need all of them; {way_out}"
                 )
 
 
-def _torn_flag(command: Sequence[str], place: int, space: Space) -> str:
-    """Return the flag before several placeholders, this one among them, of which some alone may be left out."""
-    first = last = place
+def _split_flag(command: Sequence[str], position: int, space: Space) -> str:
+    """Return the flag before a group of placeholders, if only some of them may be left out; else an empty text.
+
+    `position`: of a placeholder in the group.
+    """
+    first = last = position
     while first and _BRACES.fullmatch(command[first]):
         first -= 1
     while last + 1 < len(command) and _BRACES.fullmatch(command[last + 1]):
@@ -110,12 +115,12 @@ def _torn_flag(command: Sequence[str], place: int, space: Space) -> str:
     parts = command[first + 1 : last + 1]
     own = dict.fromkeys(name for name in PLACEHOLDERS if name not in space.names)
     conditions = [[space[name].when for name in _inactive(part, own)] for part in parts]
-    torn = _FLAG.fullmatch(command[first]) and any(each != conditions[0] for each in conditions)
-    return command[first] if torn else ""
+    is_split = _FLAG.fullmatch(command[first]) and any(each != conditions[0] for each in conditions)
+    return command[first] if is_split else ""
 
 
 def _inactive(part: str, config: Mapping[str, Any]) -> list[str]:
-    """Return the parameters that `part` mentions without a default and `config` does not have."""
+    """Return the parameters without a default in an argument that are not in the configuration."""
     return [
         name
         for text, name, default in (match.groups() for match in _BRACES.finditer(part))
@@ -126,22 +131,22 @@ def _inactive(part: str, config: Mapping[str, Any]) -> list[str]:
 def _fill_in(part: str, config: Mapping[str, Any]) -> str:
     def value(match: re.Match[str]) -> str:
         text, name, default = match.groups()
-        found = text if text is not None else config.get(name, default)
-        if is_nested(found):
-            return json.dumps(found)
-        return "" if found is None else str(found)
+        filled = text if text is not None else config.get(name, default)
+        if is_nested(filled):
+            return json.dumps(filled)
+        return "" if filled is None else str(filled)
 
     return _BRACES.sub(value, part)
 
 
 def shared_folder(command: Sequence[str], space: Space, folder: str) -> str:
-    """Return a remark that all trials run in one folder; empty if the command names one of the trial's own."""
+    """Return a remark that all trials run in one folder; empty if the command uses a folder of the trial."""
     own = {"folder", "checkpoint"} - set(space.names)
     used = {match.group(2) for part in command for match in _BRACES.finditer(part)}
     if own & used:
         return ""
     return (
-        f"all trials run in {folder}: what a trial writes belongs into its own folder, "
+        f"all trials run in {folder}: a trial should write its files into its own folder, "
         "which is {folder} in the command and THRIFTUNE_FOLDER in its environment"
     )
 
@@ -149,23 +154,25 @@ def shared_folder(command: Sequence[str], space: Space, folder: str) -> str:
 def command_target(
     command: Sequence[str], patterns: Mapping[str, str], space: Space, needed: Sequence[str], folder: Path
 ) -> Target:
-    """Return a command as a target; raise SettingError for a wrong placeholder or pattern.
+    """Return a command as a target. Raises SettingError for a wrong placeholder or pattern.
 
-    `needed`: the metrics that a trial must end with. Where there are patterns, each of them must have one.
+    `needed`: the metrics that a trial must end with. If patterns are given, each of these metrics needs one.
     """
     check_command(command, space)
     for name, pattern in patterns.items():
         try:
             groups = re.compile(pattern).groups
         except (re.error, TypeError) as error:
-            raise SettingError(f"metrics: {name}: {pattern!r} is no regular expression ({error})") from None
+            raise SettingError(f"metrics: {name}: {pattern!r} is not a regular expression ({error})") from None
         if groups != 1:
             raise SettingError(
                 f"metrics: {name}: {pattern!r} has {groups} groups; put exactly one (...) around the number"
             )
-    names = [name for name in patterns if name != "step"]  # that one is no metric's
+    names = [name for name in patterns if name != "step"]  # the pattern of the step number
     for metric in needed if patterns else ():
         if metric not in names:
-            have = f"none of {', '.join(names)} is" if names else "there is none for"
-            raise SettingError(f"metrics: {have} {metric!r}, which every trial must end with")
+            covered = f"only for {', '.join(names)}" if names else "for no metric"
+            raise SettingError(
+                f"metrics: patterns are given {covered}; add one for {metric!r}, which every trial must report"
+            )
     return Target("command", command=tuple(command), patterns=dict(patterns), folder=str(folder))

@@ -1,7 +1,7 @@
-"""How does a command talk to thriftune from the inside? By the trial it finds in its environment.
+"""The trial of a command: the process finds it in its environment.
 
-A process that runs as a trial's command may call `thriftune.current_trial()`, and has the same Trial there as a
-training function is given; `thriftune.report(...)` is short for its report().
+A process that runs as a trial's command may call `thriftune.current_trial()`. It returns a Trial like the one that
+a training function gets. `thriftune.report(...)` calls the report() of this trial.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from thriftune.training.step_numbers import StepNumbers
 from thriftune.training.trial import Trial
 
 _RUN, _SOCKET = "THRIFTUNE_RUN", "THRIFTUNE_SOCKET"
-_CONFIG, _CONFIG_FILE = "THRIFTUNE_CONFIG", "THRIFTUNE_CONFIG_FILE"  # one of them is empty
+_CONFIG, _CONFIG_FILE = "THRIFTUNE_CONFIG", "THRIFTUNE_CONFIG_FILE"  # one of the two is empty
 
 _CONFIG_BYTES = 65_536
-"""The longest configuration that is in the environment. Linux takes 131,072 bytes a variable at most."""
+"""The longest configuration that is put into the environment. Linux allows 131,072 bytes a variable."""
 
 
 class WorkerLink:
-    """A command's end of its line to the worker that runs it. Every message is answered."""
+    """The link of a command's trial to the worker that runs the command; the worker answers every message."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._told = False
+        self._end = False
 
     def send(self, event: Event) -> int:
-        """Returns 0 when the worker, which numbers reports itself, has made the event safe.
+        """Send an event, and return 0 once the worker has recorded it. The worker numbers reports itself.
 
-        Talks on a thread of its own, where no signal handler runs: one that reports as well would keep the worker
-        waiting for the rest of this message.
+        Uses a thread, in which no signal handler runs. A handler that reports as well would otherwise interrupt
+        this message in the middle, and the worker would wait for its rest.
         """
         answers: list[dict[str, Any]] = []
         done = _thread.allocate_lock()
@@ -58,38 +58,38 @@ class WorkerLink:
         done.acquire()
         answer = answers[0] if answers else {}
         if "error" in answer or not answer:
-            raise SettingError(answer.get("error", "the worker that runs this trial is gone"))
-        self._told = answer["end"]
+            raise SettingError(answer.get("error", "the worker that runs this trial has ended"))
+        self._end = answer["end"]
         return 0
 
     def _exchange(self, message: bytes) -> dict[str, Any]:
-        """Returns the worker's answer; empty where it is gone."""
+        """Return the worker's answer; empty if the worker has ended."""
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-                line.connect(self._path)
-                line.sendall(message)
-                with line.makefile("rb") as answers:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.connect(self._path)
+                connection.sendall(message)
+                with connection.makefile("rb") as answers:
                     return json.loads(answers.readline() or "{}")  # type: ignore[no-any-return]
         except OSError:
             return {}
 
     def told_to_end(self) -> bool:
-        return self._told
+        return self._end
 
     def wait_for_answer(self, number: int, seconds: float) -> None:
-        """The worker has, before it answered."""
+        """Return at once: the worker has waited before it answered the report."""
 
 
 def environment(run: Run, socket_path: str) -> dict[str, str]:
-    """Return what a trial's command finds in its environment.
+    """Return the environment variables of a trial's command.
 
-    A configuration that is too long for it is written to a file in the trial's folder, and so is the run.
+    A configuration or a run that is too long for a variable is written to a file in the trial's folder.
     """
     places = placeholders(run)
     config, config_file = json.dumps(dict(run.config)), ""
-    # The key is the worker's alone. JSON has no tuples: here is which values are some.
-    about = json.dumps(asdict(replace(run, key="", config=_tuples(run.config))))
-    folder = Path(run.folder).absolute()  # which the trial's workers share
+    # Without the key, which only the worker needs. JSON has no tuples, so values that hold some are marked.
+    about = json.dumps(asdict(replace(run, gang_key="", config=_tuples(run.config))))
+    folder = Path(run.folder).absolute()  # all workers of the trial share it
     if len(config) > _CONFIG_BYTES:
         config_file = str(folder / f"config-{run.rank}.json")
         Path(config_file).write_text(config)
@@ -113,7 +113,7 @@ def environment(run: Run, socket_path: str) -> dict[str, str]:
 
 
 def placeholders(run: Run) -> dict[str, str]:
-    """Return the values of those placeholders of a command that are no parameters."""
+    """Return the values of the placeholders of a command that are no parameters."""
     folder = Path(run.folder).absolute()
     return {
         "trial": str(run.trial),
@@ -124,7 +124,7 @@ def placeholders(run: Run) -> dict[str, str]:
 
 
 class CommandTrial(Trial):
-    """A trial whose steps may be told from 0, as a loop of the command counts them."""
+    """The trial of a command, which may count its steps from 0."""
 
     def __init__(self, run: Run, link: Link) -> None:
         super().__init__(run, link)
@@ -134,19 +134,19 @@ class CommandTrial(Trial):
     def _step_of(self, given: int | None) -> int:
         if isinstance(given, int) and not isinstance(given, bool):
             if given == 0 and self.last_step and not self.numbers.from_zero:
-                self.numbers.counted()
+                self.numbers.count_from_one()
             given = self.numbers.step_of(given)
         return super()._step_of(given)
 
 
 def _tuples(config: Config) -> Config:
-    """Return those values that are or hold tuples, as written() marks them."""
+    """Return the values that are or hold tuples, in the form that value_to_json() gives them."""
     return {name: marked for name, value in config.items() if (marked := value_to_json(value)) != value}
 
 
 @cache
 def current_trial() -> CommandTrial:
-    """Return the trial that this process is the command of."""
+    """Return the trial whose command this process runs in. Raises SettingError in other processes."""
     try:
         config = json.loads(os.environ[_CONFIG] or Path(os.environ[_CONFIG_FILE]).read_text())
         about = os.environ[_RUN]
@@ -156,8 +156,8 @@ def current_trial() -> CommandTrial:
         return CommandTrial(run, WorkerLink(os.environ[_SOCKET]))
     except KeyError:
         raise SettingError(
-            "this process is not a trial's command: report() and current_trial() work inside a command that "
-            "thriftune runs; a training function has its trial as its argument"
+            "this process does not run in a trial's command: report() and current_trial() work in a command that "
+            "thriftune runs; a training function gets its trial as an argument"
         ) from None
 
 
@@ -169,15 +169,18 @@ def report(
     save: Callable[[Path], object] | None = None,
     **more: float,
 ) -> None:
-    """Says how this command's trial stands after a step; see Trial.report."""
+    """Report the metrics of a step of this command's trial; see Trial.report()."""
     current_trial().report(metrics, step=step, save=save, **more)
 
 
-def report_next(at: float, metrics: Mapping[str, float], step: int | None) -> bool:
-    """Sends one report from a process that knows nothing of earlier ones; returns whether the trial is to end."""
+def report_once(time: float, metrics: Mapping[str, float], step: int | None) -> bool:
+    """Send one report from a process that makes no other; return whether the trial is to end.
+
+    `time`: unix seconds. `step`: None for the step after the last reported one.
+    """
     trial = current_trial()
     link = WorkerLink(os.environ[_SOCKET])
     number = COUNTED if step is None else 0
-    of_trial = 1 if step is None else trial.numbers.step_of(step)
-    link.send(Reported(at, trial.id, trial.attempt, number, of_trial, dict(metrics)))
+    trial_step = 1 if step is None else trial.numbers.step_of(step)
+    link.send(Reported(time, trial.id, trial.attempt, number, trial_step, dict(metrics)))
     return link.told_to_end()

@@ -1,4 +1,7 @@
-"""How do a worker and its driver talk? Lines: `Kind {json}` for events up, one JSON object down."""
+"""Encodes the messages between a worker and its driver.
+
+A worker sends events as lines of the form `Kind {json}`. The driver sends lines of JSON.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,19 @@ from thriftune.state.events import Codec, Event
 from thriftune.training.run import Run
 
 GOODBYE = b"Goodbye"
-"""A worker's word that it ends after the next event it sends."""
+"""The line by which a worker announces that it ends after the next event."""
 
 MESSAGE_BYTES = 1 << 24
-"""The longest message that a driver takes from a worker: 16 MiB. Reports have some hundred bytes."""
+"""The longest message that a driver accepts from a worker: 16 MiB. A report has some hundred bytes."""
 
 
 def to_line(event: Event) -> bytes:
+    """Encode an event as a line."""
     return f"{Codec.kind(event)} {Codec.body(event)}\n".encode()
 
 
 def from_line(line: bytes) -> Event:
-    """Raises ValueError where it is none."""
+    """Decode an event. Raises ValueError for any other line."""
     kind, _, body = line.decode().partition(" ")
     return Codec.event(kind, body)
 
@@ -32,31 +36,32 @@ _RUN_FIELDS = tuple(each.name for each in fields(Run))
 
 
 def run_message(run: Run) -> list[Any]:
-    """Return a run as JSON for run_from(). It tells tuples from lists, which JSON alone does not."""
+    """Return a run as a JSON value for run_from(). Unlike plain JSON, it distinguishes tuples from lists."""
     values = {name: getattr(run, name) for name in _RUN_FIELDS}
     values["config"] = {name: value_to_json(value) for name, value in run.config.items()}
     return list(values.values())
 
 
 def run_from(message: list[Any]) -> Run:
-    """Return the run that run_message() was given."""
+    """Return the run that run_message() has encoded."""
     run = Run(*message)
     return replace(run, config={name: value_from_json(value) for name, value in run.config.items()})
 
 
-class Lines:
-    """Cuts a stream of bytes into whole lines."""
+class LineBuffer:
+    """Splits a stream of bytes into complete lines."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []  # of the line that has not ended
+        self._parts: list[bytes] = []  # of the incomplete line, in order
         self._length = 0
 
     @property
     def unfinished_bytes(self) -> int:
-        """The length of the line that has not ended."""
+        """The length of the incomplete line."""
         return self._length
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """Add bytes, and return the lines that are complete now, without their line breaks."""
         if b"\n" in chunk:
             *lines, rest = b"".join((*self._parts, chunk)).split(b"\n")
             self._parts, self._length = [], 0
@@ -69,7 +74,10 @@ class Lines:
 
 
 def read_spool(path: Path) -> Iterator[Event]:
-    """The events of a worker's spool. A line that was torn by a kill or a full disk was never acknowledged."""
+    """Yield the events of a worker's spool file.
+
+    A line that a kill or a full disk has cut off is skipped: its event was never acknowledged.
+    """
     for line in path.read_bytes().split(b"\n"):
         if line:
             try:

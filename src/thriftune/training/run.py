@@ -1,4 +1,4 @@
-"""What a worker is told about one attempt, and how its trial talks to the driver and to the other workers."""
+"""What a worker is told about one attempt, and the protocols by which its trial talks to others."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, NamedTuple, Protocol
 from thriftune.state.events import Config, Event, UsageMeasured
 
 COUNTED = 1
-"""The number of a report until its link numbers it, if its step was counted here: the next one after the last.
+"""The number of a report without a given step, until its link numbers it.
 
-Several processes of one command count each for itself; the worker that runs the command counts for all of them.
+Each process of a command counts its own steps; the worker that runs the command numbers the reports of all.
 """
 
 
 class EndTrial(BaseException):
-    """Unwinds a training function that does not loop over trial.steps() when it is to end.
+    """Ends a training function that does not loop over trial.steps().
 
-    Not an Exception, so that a training function's own `except Exception` does not swallow it.
+    Not an Exception, so that an `except Exception` in the training function does not catch it.
     """
 
 
 class TrialFailed(Exception):
-    """The attempt has failed for a reason of its own kind, such as a value that is no number."""
+    """The attempt has failed for a reason other than an exception, such as a NaN. `kind`: that of the failure."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class TrialFailed(Exception):
 
 
 class TrialLost(Exception):
-    """The attempt cannot go on, through no fault of the trial's: what it ran was ended from outside."""
+    """The attempt cannot go on, for a reason outside of the trial: a worker or a process of it was ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,65 +42,73 @@ class Run:
     attempt: int
     config: Config
     resume_step: int
-    objectives: Sequence[str]  # their metrics
+    objectives: Sequence[str]  # the names of their metrics
     max_steps: int | None
     seed: int
-    folder: str  # of this trial: its checkpoints, and a command's working state
-    keep: int
-    judged: bool = False  # each report is answered: a rule may find the trial not worth another step
+    folder: str  # the trial's folder, for its checkpoints and a command's working state
+    keep: int  # checkpoints to keep, besides the best one
+    judged: bool = False  # whether a stopping rule answers each report
     workers: int = 1
-    save_every: float | None = 0.0  # seconds: no need to save more often, unless it is to end; None: only then
-    rank: int = 0  # of this worker among those of the trial; the first of them speaks and saves
-    system: Mapping[str, Any] | None = None  # the setting of its knobs to begin with; None: they are left alone
-    options: Mapping[str, Any] = field(default_factory=dict)  # what a user's own stand at, as they are unturned
-    meet: str = ""  # of a trial with several workers: the HOST:PORT at which the first awaits the others
-    key: str = ""  # which they show there
-    saves: Mapping[str, Any] | None = None  # what is known of saved steps, from known_saves(); None: no best one
-    names: Sequence[str] = ()  # of all parameters of the space, also inactive ones; empty where not known
-    asked_of: Sequence[str] = ()  # parameters that conditions of others ask of: these have an effect unread
+    save_every: float | None = 0.0  # least seconds between checkpoints; None: save only before the end
+    rank: int = 0  # of this worker; worker 0 reports and saves
+    system: Mapping[str, Any] | None = None  # the first knob setting; None: leave the knobs alone
+    options: Mapping[str, Any] = field(default_factory=dict)  # the user's own knobs and their default values
+    leader_address: str = ""  # HOST:PORT at which worker 0 of a gang listens; empty without a gang
+    gang_key: str = ""  # a secret that the workers of the gang send when they connect
+    known_saves: Mapping[str, Any] | None = None  # from known_saves(); None: no saved step is the best one
+    parameter_names: Sequence[str] = ()  # of all parameters, also inactive ones; empty if not known
+    condition_parameters: Sequence[str] = ()  # parameters on which others depend; they need not be read
 
 
 class Link(Protocol):
-    """How a live trial talks to whoever drives it."""
+    """The connection of a live trial to the engine that runs it."""
 
     def send(self, event: Event) -> int:
-        """Returns when the event will survive the death of this process and of the driver.
+        """Send an event, and return once it survives the death of this process and of the driver.
 
-        A report is numbered here, from 1 in each attempt, in the order of sending; returns that number, and 0
-        for other events. Threads and signal handlers may call it at any time.
+        Numbers reports from 1 in each attempt, in the order of sending. Returns the number of a report, and 0 for
+        other events. Threads and signal handlers may call it at any time.
         """
 
-    def told_to_end(self) -> bool: ...
+    def told_to_end(self) -> bool:
+        """Return whether the driver has asked the attempt to end."""
 
     def wait_for_answer(self, number: int, seconds: float) -> None:
-        """Returns when the report of that number was judged, or after so many seconds."""
+        """Wait until the report with that number has been judged, or the time is over."""
 
 
 class Gang(Protocol):
-    """How the workers of a live trial keep step, where it has several: the first leads, the others follow."""
+    """The workers of a live trial that train together: worker 0 leads, and the others follow."""
 
-    def share(self, what: str, value: Any) -> Any:
-        """The first worker's value. Each of them calls it, of the same things in the same order.
+    def share(self, key: str, value: Any) -> Any:
+        """Return worker 0's value. All workers must call it with the same keys in the same order.
 
-        The others wait for it. Raises EndTrial where the first is gone, TrialLost where not all have come.
+        Followers wait for the value. Raises EndTrial if worker 0 is gone, and TrialLost if a worker has not
+        joined.
         """
 
-    def hear_end(self, told: bool) -> bool:
-        """Whether the first worker was told to end, as far as is known now: without waiting, and not in step."""
+    def poll_end(self, end_requested: bool) -> bool:
+        """Return whether worker 0 was asked to end, as far as is known now; does not wait.
 
-    def await_others(self, what: str) -> None:
-        """The first waits until each of the others has come to this point, or is gone."""
+        Unlike share(), workers may call it at different times. `end_requested`: counts from worker 0 only.
+        """
 
-    def meeting(self, port: Callable[[str], int]) -> Meeting:
-        """Where the workers' own libraries meet: at the first one's machine, at the port `port(host)` finds."""
+    def wait_for_others(self, point: str) -> None:
+        """Make worker 0 wait until each follower has called this, or is gone."""
+
+    def rendezvous(self, choose_port: Callable[[str], int]) -> Rendezvous:
+        """Return where the workers' own libraries meet. Worker 0 chooses the port by `choose_port(host)`."""
 
     @property
-    def here(self) -> str:
+    def own_address(self) -> str:
         """The address of this worker's machine."""
 
 
-class Meeting(NamedTuple):
-    """Where the workers' own libraries meet; and which this worker is among those that see the same devices."""
+class Rendezvous(NamedTuple):
+    """Where the workers' own libraries meet.
+
+    `local_rank`: this worker's number among those that see the same devices.
+    """
 
     host: str
     port: int
@@ -108,14 +116,14 @@ class Meeting(NamedTuple):
 
 
 class StepGauge(Protocol):
-    """Measures how a live trial uses its machine, between its steps."""
+    """Measures how a live trial uses its machine."""
 
     @property
     def setting(self) -> Mapping[str, Any]:
-        """The knobs that are set now, and their values."""
+        """The current knob setting."""
 
     def next_step(self, step: int) -> list[str]:
-        """Begin a step with the setting that the driver asked for; return what could not be set, in sentences."""
+        """Begin a step with the knob setting that the driver sent; return a sentence for each knob that failed."""
 
     def step_done(self, step: int) -> UsageMeasured | None:
-        """Return what was measured, if a window of steps is complete."""
+        """Return the measured usage, if a usage window is complete."""

@@ -1,7 +1,7 @@
-"""The handle of a live trial that a training function is given.
+"""The handle of a live trial, which a training function gets as its argument.
 
-It runs in a worker process, so this module imports nothing heavy. What the store knows of a trial is its
-TrialRecord, in state/trial_record.py.
+Worker processes import this module, so it imports nothing heavy. The stored state of a trial is a TrialRecord, in
+state/trial_record.py.
 """
 
 from __future__ import annotations
@@ -22,53 +22,58 @@ from thriftune.state.attributes import checked_attribute
 from thriftune.state.config_access import ConfigAccess, unknown_name_warning
 from thriftune.state.events import AttributeSet, Config, DiskFull, Event, Metrics, Reported, Warned
 from thriftune.state.metrics import checked_metrics, missing_metrics_error
-from thriftune.training.checkpoints import Checkpoints, DiskFullError, Loaded
+from thriftune.training.checkpoints import Checkpoints, DiskFullError, LoadedCheckpoint
 from thriftune.training.run import COUNTED, EndTrial, Gang, Link, Run, StepGauge, TrialFailed
 from thriftune.training.saved_steps import SavedSteps
 
 if TYPE_CHECKING:
-    from thriftune.training.distributed import Distributed, Group, Piece
+    from thriftune.training.distributed import Distributed, Piece, ProcessGroup
 
 
-_PATIENCE_SHARE, _PATIENCE_SECONDS = 0.1, 5.0
-"""Where trials are judged, each waits after a report to hear whether it shall go on: for a tenth of the time that
-the step took, at most. What is not worth another step should not begin it; what is should hardly wait."""
+_ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0
+"""How long a judged trial waits for the answer to a report: a tenth of the time of its step, at most five seconds.
+
+The wait avoids a step that the stopping rule does not want, and is short beside a step that it wants.
+"""
 
 
 class Trial(ConfigAccess):
     """One attempt at one configuration, as the training function sees it."""
 
     def __init__(self, run: Run, link: Link, gang: Gang | None = None, gauge: StepGauge | None = None) -> None:
-        """`gang`: the other workers, if there are any; but a command's own trial has none: its worker has.
-        `gauge`: measures how it uses its machine, where that is wanted."""
+        """Begin an attempt.
+
+        `gang`: the trial's workers, if it has several; None in a command, whose worker has the gang. `gauge`:
+        measures how the trial uses its machine, if that is wanted.
+        """
         self.run = run
         self.gang = gang
         self._gauge = gauge
-        self.warns_past_end = True  # of a report past the last step; once, and not of a command's
-        self.in_step = True  # its workers look alike often whether to end; those of a command do not
+        self.warns_past_end = True  # whether the next report past the last step gives a warning
+        self.in_step = True  # whether the workers check equally often for their end; those of a command do not
         self._link = link
-        self._group: Group | None = None
+        self._process_group: ProcessGroup | None = None
         self._checkpoints = Checkpoints(Path(run.folder) / "checkpoints", keep=run.keep)
         self._saved_steps = SavedSteps(run)
-        # Step and attempt of the checkpoint that the log would have a next attempt go on from.
+        # Step and attempt of the checkpoint from which the next attempt would resume.
         self._resumable = (run.resume_step, run.attempt - 1)
-        self._step = 0  # the last step done (restored or reported)
+        self._step = 0  # the last restored or reported step
         self._next_steps = itertools.count(1)  # steps of reports outside of steps(); its next() is atomic
-        self._current: int | None = None  # the step that steps() is in
+        self._current: int | None = None  # the step that steps() has yielded last; None outside of steps()
         self._reports = 0  # the number of the last report
-        self._reported: dict[str, None] = {}  # the names of metrics, in order
-        self._measuring = threading.RLock()  # of the gauge
+        self._reported: dict[str, None] = {}  # the names of all reported metrics, in order
+        self._measuring = threading.RLock()  # held while the gauge is used
         self._saving = threading.RLock()  # held from the choice of the step until its report is sent
-        self._in_save = False  # true only in the thread that holds _saving: save() runs
-        self._unanswered = False  # a report was made, and nobody has waited for its answer
+        self._in_save = False  # whether a save function runs, in the thread that holds _saving
+        self._unanswered = False  # whether the answer to the last report has not been waited for
         self._reported_at = time.monotonic()
-        self._patience_seconds = 0.0
+        self._answer_seconds = 0.0  # how long to wait for the answer to the last report
         self._saved_at = time.monotonic()
-        self._unsaved: tuple[int, Metrics, Callable[[Path], object]] | None = None  # the step reported last, if so
-        self._loops = False  # the training function loops over steps()
-        self.cut = False  # ended because told to, before its own end
-        self._unread = run.config.keys() - set(run.asked_of)  # active parameters that should have been read
-        self._missed: set[str] = set()  # names that get() was asked for and the space does not have
+        self._unsaved: tuple[int, Metrics, Callable[[Path], object]] | None = None  # the last step, if not saved
+        self._loops = False  # whether the training function loops over steps()
+        self.cut = False  # whether the attempt was asked to end before its last step
+        self._unread = run.config.keys() - set(run.condition_parameters)  # active parameters not read yet
+        self._unknown: set[str] = set()  # names that were read but are not in the space
 
     @property
     def id(self) -> int:
@@ -76,7 +81,7 @@ class Trial(ConfigAccess):
 
     @property
     def metric(self) -> str:
-        """The name of the metric to optimise; of several, the first."""
+        """The name of the first objective's metric."""
         return self.run.objectives[0]
 
     @property
@@ -85,12 +90,12 @@ class Trial(ConfigAccess):
 
     @property
     def attempt(self) -> int:
-        """1 for the first attempt, and one more for each restart."""
+        """The number of this attempt, from 1."""
         return self.run.attempt
 
     @property
     def seed(self) -> int:
-        """A seed of this trial's own: the same on every attempt and machine, another for every trial."""
+        """The trial's seed: the same in all its attempts, and different for every trial."""
         return self.run.seed
 
     @property
@@ -99,46 +104,50 @@ class Trial(ConfigAccess):
 
     @property
     def system(self) -> Mapping[str, Any]:
-        """How this trial shall use its machine now: by name, what `tt.System(options=...)` lets vary, and what
-        knobs were turned. It may change between steps: look at the beginning of each."""
+        """The current knob setting: the options of `tt.System(options=...)` and the knobs that were changed.
+
+        It may change between steps, so read it at the beginning of each step.
+        """
         return {**self.run.options, **(self._gauge.setting if self._gauge is not None else {})}
 
     @property
     def rank(self) -> int:
-        """Which of the trial's workers this one is, from 0."""
+        """This worker's number among the trial's workers, from 0."""
         return self.run.rank
 
     @property
     def world_size(self) -> int:
-        """How many workers the trial has: so many processes run the training function."""
-        return self.run.workers if self.run.meet else 1
+        """The number of processes that run the training function."""
+        return self.run.workers if self.run.leader_address else 1
 
     def distributed(self, backend: str | None = None) -> Distributed:
-        """Sets torch.distributed up among the trial's workers, or for the only one; once. Ends with the attempt.
+        """Set up torch.distributed for the trial's workers, at the first call; it ends with the attempt.
 
-        The backend is NCCL where there is CUDA, else Gloo.
+        The default backend is NCCL with CUDA, and Gloo without.
         """
-        if self._group is None:
-            from thriftune.training.distributed import Group
+        if self._process_group is None:
+            from thriftune.training.distributed import ProcessGroup  # late: imports PyTorch
 
-            self._group = Group(self.run, self.gang, backend)
-        return self._group.seen
+            self._process_group = ProcessGroup(self.run, self.gang, backend)
+        return self._process_group.set_up
 
     def pieces(self, batch_size: int, most: int | None = None) -> list[Piece]:
-        """This worker's share of a batch, in pieces of at most `most` samples; so that the batch is as large as
-        was asked for, however many workers there are and whatever fits into their memory."""
+        """Return this worker's share of a batch, in pieces of at most `most` samples.
+
+        The batch has the same size with any number of workers, and a piece fits into the memory of a worker.
+        """
         from thriftune.training.distributed import pieces
 
         return pieces(batch_size, self.rank, self.world_size, most)
 
     def leave(self) -> None:
-        """Ends what distributed() set up; never hangs."""
-        if self._group is not None:
-            self._group.end()
+        """End the process group of distributed(); never hangs."""
+        if self._process_group is not None:
+            self._process_group.end()
 
     @property
     def folder(self) -> Path:
-        """A folder of this trial's own, kept between attempts."""
+        """A folder for this trial's files; all its attempts have the same."""
         folder = Path(self.run.folder)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -147,80 +156,82 @@ class Trial(ConfigAccess):
         return self.run.config
 
     def _known(self) -> Sequence[str]:
-        return self.run.names or tuple(self.run.config)
+        return self.run.parameter_names or tuple(self.run.config)
 
     def _note_read(self, name: str) -> None:
         self._unread.discard(name)
 
     def _note_unknown(self, name: str) -> None:
-        if self.run.names and name not in self.run.names and name not in self._missed:
-            self._missed.add(name)
-            message = unknown_name_warning(name, self.run.names)
+        if self.run.parameter_names and name not in self.run.parameter_names and name not in self._unknown:
+            self._unknown.add(name)
+            message = unknown_name_warning(name, self.run.parameter_names)
             self.relay(Warned(wall_time(), self.id, self.attempt, message, once=True))
 
     @property
     def unread(self) -> list[str]:
-        """The active parameters whose values nobody has asked for, in the order of the space.
+        """The active parameters that the training function has not read, in the order of the space.
 
-        One that conditions of others ask of is not among them: its value may be told by what is active.
+        Parameters on which others depend are left out: the active parameters may already imply their values.
         """
         return [name for name in self.run.config if name in self._unread]
 
     def restore(self, load: Callable[[Path], object]) -> int:
-        """Calls `load(folder)` with the last good checkpoint; no-op on a fresh trial. Returns its step, or 0."""
-        # Checked also where there is nothing to load: a retry is late to find out.
+        """Call `load(folder)` with the last intact checkpoint and return its step; without one, return 0."""
+        # Also checked without a checkpoint, so that a mistake shows before the first retry.
         if not callable(load):
-            raise SettingError(f"restore: {load!r} is no function; give one that takes a folder and reads from it")
+            raise SettingError(
+                f"restore: {load!r} is no function; give a function that takes a folder and reads from it"
+            )
         if why := one_argument_problem(load):
             raise SettingError(
-                f"restore: {function_name(load)}() {why}; it is called with one, the checkpoint's folder"
+                f"restore: {function_name(load)}() {why}; it is called with one argument, the checkpoint's folder"
             )
         if not self.run.resume_step:
             return 0
-        found = self._find()
-        for sentence in found.passed_over:
+        checkpoint = self._find_checkpoint()
+        for sentence in checkpoint.passed_over:
             self.relay(Warned(wall_time(), self.id, self.attempt, sentence))
-        if found.folder is None:
+        if checkpoint.folder is None:
             return 0
-        load(found.folder)
+        load(checkpoint.folder)
         if self.gang is not None:
-            self.gang.await_others("restored")  # before the first goes on, and removes old checkpoints
-        self._set_step(found.step)
-        return found.step
+            self.gang.wait_for_others("restored")  # before worker 0 goes on and removes old checkpoints
+        self._set_step(checkpoint.step)
+        return checkpoint.step
 
-    def _find(self) -> Loaded:
-        """The last good checkpoint: the one that the first worker finds."""
+    def _find_checkpoint(self) -> LoadedCheckpoint:
+        """Return the last intact checkpoint; all workers use the one that worker 0 finds."""
         if self.run.rank == 0 or self.gang is None:
-            found = self._checkpoints.load(at_most=self.run.resume_step)
+            checkpoint = self._checkpoints.load(at_most=self.run.resume_step)
             if self.gang is not None:
-                self.gang.share("checkpoint", found.step)
-            return found
-        step = self._hear("checkpoint")
+                self.gang.share("checkpoint", checkpoint.step)
+            return checkpoint
+        step = self._from_leader("checkpoint")
         if step == 0:
-            return Loaded(0, None, ())
-        found = self._checkpoints.load(at_most=step)
-        if found.step != step:
+            return LoadedCheckpoint(0, None, ())
+        checkpoint = self._checkpoints.load(at_most=step)
+        if checkpoint.step != step:
             raise SettingError(
-                f"worker {self.rank} does not find the checkpoint of step {step} that the first worker has found "
+                f"worker {self.rank} does not find the checkpoint of step {step} that worker 0 has found "
                 f"in {self._checkpoints.folder}: the machines of a trial must share the folder of the study"
             )
-        return found
+        return checkpoint
 
-    def _hear(self, what: str) -> Any:
-        """What the first worker says."""
+    def _from_leader(self, key: str) -> Any:
+        """Return the value that worker 0 shares."""
         assert self.gang is not None
         try:
-            return self.gang.share(what, None)
-        except EndTrial:  # the first is gone
+            return self.gang.share(key, None)
+        except EndTrial:  # worker 0 is gone
             self.cut = True
             raise
 
     def steps(self) -> Iterator[int]:
-        """The numbers of the steps left to do, from 1 or from after the restored one; ends when told to."""
+        """Yield the numbers of the remaining steps, from 1 or after the restored step; stop if asked to end."""
         if self.run.max_steps is None:
-            raise SettingError("trial.steps() needs to know how many: give max_steps= to tune()")
+            raise SettingError("trial.steps() needs a number of steps: give max_steps= to tune()")
         self._loops = True
-        self._current = self._step or None  # a report after the last step is about that step
+        self._current = self._step or None  # a report after the loop is about its last step
         for step in range(self._step + 1, self.run.max_steps + 1):
             if self.told_to_end():
                 self._save_late()
@@ -245,23 +256,25 @@ class Trial(ConfigAccess):
         save: Callable[[Path], object] | None = None,
         **more: float,
     ) -> None:
-        """Records how the trial stands after this step. On return, the report is safe whatever is killed.
+        """Record the metrics of a step. On return, no kill can lose the report.
 
-        `save(folder)` writes the trial's state into a folder; it becomes visible whole or not at all. It is called
-        now, or where saving each step is more than the machine's dangers ask for, at a later step or when the
-        trial is to end. The step is the one steps() is in; outside of steps(), one after the last report, or as
-        given.
+        - `step`: by default the current step of steps(); outside of steps(), one after the last report.
+        - `save`: a function that writes the trial's state into a folder, as `save(folder)`. The checkpoint becomes
+          visible only when it is complete. If checkpoints at each step cost more than they protect, `save` is
+          called at a later step, or when the trial is to end.
 
-        Any thread may call it, and so may a signal handler, also while it interrupts another report. Each thread's
-        reports outside of steps() get steps of their own. One thread saves at a time; the state of a handler's
-        report that interrupts a save is not saved with it. The workers of one trial must report in the same
-        order, so each of them may use one thread only. `save` must not wait for another thread's report that
-        saves, too.
+        Any thread may call report(), and also a signal handler that interrupts another report. Reports outside of
+        steps() get different steps in each thread. One thread saves at a time. A signal handler that interrupts a
+        save does not save its own state. `save` must not wait for another thread's report that also saves.
+
+        The workers of one trial must report in the same order, so each of them must report from one thread only.
         """
         if metrics is not None and not isinstance(metrics, Mapping):
-            raise SettingError(f"report({metrics!r}): say which metric that is, such as report(loss=0.3)")
+            raise SettingError(f"report({metrics!r}): name the metric, such as report(loss=0.3)")
         if save is not None and not callable(save):
-            raise SettingError(f"save: {save!r} is no function; give one that takes a folder and writes into it")
+            raise SettingError(
+                f"save: {save!r} is no function; give a function that takes a folder and writes into it"
+            )
         values = checked_metrics({**(metrics or {}), **more})
         if save is None:
             counted = step is None and self._current is None
@@ -276,19 +289,19 @@ class Trial(ConfigAccess):
         with self._saving:
             at_step = self._step_of(step)
             saved, self._unsaved = False, None
-            # A retry shall start from before the NaN, not from it.
-            if self.run.rank == 0 and self._unsound(values) is None:
+            # A retry must resume from before the NaN, so its step is not saved.
+            if self.run.rank == 0 and self._nonfinite(values) is None:
                 if self._save_due(at_step) and not self._in_save:
                     try:
                         saved = self._save(at_step, save)
                     except Exception as error:
-                        problem = error  # the metrics are real all the same, so they are recorded first
+                        problem = error  # raised after the metrics are recorded
                 else:
                     self._unsaved = at_step, values, save
             self._send_report(values, at_step, saved=saved)
         if isinstance(problem, TypeError) and (why := one_argument_problem(save)):
             raise SettingError(
-                f"save: {function_name(save)}() {why}; it is called with one, a folder"
+                f"save: {function_name(save)}() {why}; it is called with one argument, a folder"
             ) from problem
         if problem is not None:
             raise problem
@@ -300,12 +313,12 @@ class Trial(ConfigAccess):
         return every is not None and time.monotonic() - self._saved_at >= every
 
     def _save(self, step: int, save: Callable[[Path], object]) -> bool:
-        """Saves the state of a step; returns whether there was room for it. Called with _saving held."""
+        """Save the state of a step, with _saving held; return False if the disk is full."""
         try:
             self._in_save = True
-            # Checkpoints that were saved and not reported, as workers were killed in between, must not replace it.
-            kept = [self._resumable, *self._saved_steps.to_keep(step)]
-            self._checkpoints.save(step, save, attempt=self.attempt, besides=kept)
+            # These must not be replaced by checkpoints of killed workers, which saved but did not report them.
+            also_keep = [self._resumable, *self._saved_steps.to_keep(step)]
+            self._checkpoints.save(step, save, attempt=self.attempt, also_keep=also_keep)
         except DiskFullError as error:
             self.relay(DiskFull(wall_time(), self.id, self.attempt, str(error)))
             return False
@@ -315,7 +328,7 @@ class Trial(ConfigAccess):
         return True
 
     def _save_late(self) -> None:
-        """Saves the last step, if that was put off, and reports it again with its state; no step follows it."""
+        """Save the last step if it is not saved, and report it again as saved; called before the attempt ends."""
         with self._saving:
             unsaved, self._unsaved = self._unsaved, None
             if unsaved is not None and not self._in_save:
@@ -325,26 +338,26 @@ class Trial(ConfigAccess):
                     self._resumable = step, self.attempt
                     self._saved_steps.reported(step, metrics, saved=True)
 
-    def _is_past_end(self, max_steps: int) -> None:
-        """Called where a report is past the last step, and the training function does not loop over steps()."""
+    def _warn_past_end(self, max_steps: int) -> None:
+        """Warn, once, about a report past the last step outside of steps()."""
         if self.warns_past_end:
             self.warns_past_end = False
             self.relay(Warned(wall_time(), self.id, self.attempt, past_end(max_steps), once=True))
 
     def note(self, metrics: Metrics, step: int | None = None, *, saved: bool) -> None:
-        """Records a report whose state, if `saved`, is in a checkpoint already."""
+        """Record a report. `saved`: whether the step has a checkpoint already."""
         self._send_report(metrics, self._step_of(step), saved=saved)
 
     def _send_report(self, metrics: Metrics, at_step: int, *, saved: bool, counted: bool = False) -> None:
-        """Sends a report. `counted`: its step is the next one, and not one that was given."""
-        # Before the report: whoever waits for that one's answer has waited for the setting to go on with, too.
+        """Send a report. `counted`: the step was not given but counted."""
+        # Send the usage first, so that the answer to the report comes with the next knob setting.
         if self._gauge is not None:
             with self._measuring:
                 measured = self._gauge.step_done(at_step)
             if measured is not None:
                 self.relay(measured)
         self._reported |= dict.fromkeys(metrics)
-        # The link numbers it: only there is the order of several threads' reports known.
+        # The link numbers it, since only the link knows the order of the reports of several threads.
         number = COUNTED if counted else 0
         self._reports = self.relay(Reported(wall_time(), self.id, self.attempt, number, at_step, metrics, saved))
         if saved:
@@ -352,9 +365,9 @@ class Trial(ConfigAccess):
         self._saved_steps.reported(at_step, metrics, saved=saved)
         if self.run.judged:
             now = time.monotonic()
-            self._patience_seconds = min(_PATIENCE_SHARE * (now - self._reported_at), _PATIENCE_SECONDS)
+            self._answer_seconds = min(_ANSWER_SHARE * (now - self._reported_at), _ANSWER_SECONDS)
             self._reported_at, self._unanswered = now, True
-        if self.run.rank == 0 and (name := self._unsound(metrics)) is not None:
+        if self.run.rank == 0 and (name := self._nonfinite(metrics)) is not None:
             raise TrialFailed("nan", f"{name} is {metrics[name]} at step {at_step}")
         if not self._loops:
             if self.told_to_end():
@@ -363,7 +376,7 @@ class Trial(ConfigAccess):
             self._begin_step(at_step + 1)
 
     def relay(self, event: Event) -> int:
-        """Passes on what happened to this trial; safe on return. Of several workers, only the first speaks.
+        """Send an event of this trial; it is safe on return. Only worker 0 sends events.
 
         Returns the number of a report, and 0 for other events.
         """
@@ -371,38 +384,38 @@ class Trial(ConfigAccess):
 
     @property
     def last_step(self) -> int:
-        """The last step done: restored, or reported."""
+        """The last restored or reported step."""
         return self._step
 
     def told_to_end(self) -> bool:
-        """Whether this attempt is to end now: the driver said so. steps() and report() look by themselves.
+        """Return whether the driver has asked this attempt to end. steps() and report() check this themselves.
 
-        The workers of a trial, each of which has to ask as often, all get the first one's answer.
+        All workers of a trial get the answer of worker 0, so all must call it equally often.
         """
         leads = self.run.rank == 0 or self.gang is None
         if leads:
             if self._unanswered:
                 self._unanswered = False
-                self._link.wait_for_answer(self._reports, self._patience_seconds)
+                self._link.wait_for_answer(self._reports, self._answer_seconds)
             self.cut = self.cut or self._link.told_to_end()
         if self.gang is not None:
             if not self.in_step:
-                self.cut = self.gang.hear_end(self.cut) or self.cut
+                self.cut = self.gang.poll_end(self.cut) or self.cut
             elif leads:
-                self.gang.share("told", self.cut)
+                self.gang.share("end", self.cut)
             else:
-                self.cut = self._hear("told")
+                self.cut = self._from_leader("end")
         return self.cut
 
     def finish(self, returned: object) -> None:
-        """Takes what the training function returned, if anything, as the last word on its last step."""
+        """Report the value that the training function returned, if any, for its last step."""
         if returned is None:
             return
         if not isinstance(returned, Mapping) and len(self.run.objectives) > 1:
             names = ", ".join(f"{name!r}: ..." for name in self.run.objectives)
             raise SettingError(f"the function returned {returned!r}; with several objectives, return {{{names}}}")
         metrics: Mapping[str, Any] = returned if isinstance(returned, Mapping) else {self.metric: returned}
-        self._loops = True  # nothing is left to unwind
+        self._loops = True  # the function has returned, so that report() must not raise EndTrial
         last = self._step if self._current is not None else next(self._next_steps) - 1
         self.report(metrics, step=max(last, 1))
 
@@ -412,31 +425,31 @@ class Trial(ConfigAccess):
         return [name for name in self.run.objectives if name not in self._reported]
 
     def no_value(self) -> str | None:
-        """Return the error of a first attempt that has come to its end without a value; None if it has one.
+        """Return the error of a first attempt that ended without a value; None if it has one.
 
-        A later attempt may have nothing left to report. Of several workers, none can end without the others: what
-        is missing is found when all of them have.
+        A later attempt may have nothing left to report. Workers of a gang cannot end alone, so for them a missing
+        value is found after all have ended.
         """
         if self.cut or self.gang is not None or self.attempt > 1 or not self.missing:
             return None
         return missing_metrics_error(self.missing, self._reported)
 
-    def _unsound(self, metrics: Metrics) -> str | None:
-        """An objective that is no number."""
+    def _nonfinite(self, metrics: Metrics) -> str | None:
+        """Return the name of an objective whose value is not finite; None if all are."""
         return next((name for name in self.run.objectives if not math.isfinite(metrics.get(name, 0.0))), None)
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Attach a value to this trial, such as a commit or a path; any JSON, at most 64 KiB.
+        """Attach a value to this trial, such as a commit or a path: any JSON value of at most 64 KiB.
 
-        It is in the `attrs` of the trial's record. One of the same name is replaced.
+        The trial's record has it in `attrs`. A value of the same name is replaced.
         """
         plain = checked_attribute(name, value)
         self.relay(AttributeSet(wall_time(), name, plain, self.id, self.attempt))
 
     def _step_of(self, given: int | None) -> int:
-        """Returns the step a report is about; ends a training function that goes on past the last one.
+        """Return the step of a report. Raises EndTrial for a step past the last one.
 
-        Called once for each report: a report outside of steps() that gives no step gets one that no other has.
+        Called once for each report. A report outside of steps() without a step gets a new one.
         """
         if given is None:
             step = self._current if self._current is not None else next(self._next_steps)
@@ -446,7 +459,7 @@ class Trial(ConfigAccess):
                 way_out = ": a loop that counts from 0 reports step=epoch + 1" if given == 0 else ""
                 raise SettingError(f"step {given!r} must be a whole number from 1{way_out}")
         if not self._loops and self.max_steps is not None and step > self.max_steps:
-            self._is_past_end(self.max_steps)
+            self._warn_past_end(self.max_steps)
             raise EndTrial
         if given is None:
             self._step = step
@@ -455,14 +468,14 @@ class Trial(ConfigAccess):
         return step
 
     def _set_step(self, step: int) -> None:
-        """Notes the last step done; the next report outside of steps() is about the one after it."""
+        """Set the last step; the next report outside of steps() is about the step after it."""
         self._step = step
         self._next_steps = itertools.count(step + 1)
 
 
 def past_end(max_steps: int) -> str:
-    """Return the warning about a training function that is ended in the middle, as it reports too many steps."""
+    """Return the warning about a training function that reports steps after max_steps."""
     return (
-        f"the training function went on after max_steps ({max_steps}): it is ended at its next report, so what "
-        "follows its loop is not run"
+        f"the training function went on after max_steps ({max_steps}): it was ended at its next report, so the "
+        "code after its loop does not run"
     )

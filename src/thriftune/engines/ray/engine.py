@@ -252,7 +252,7 @@ class RayEngine:
             host = f"[{worker.address}]" if ":" in worker.address else worker.address
             meet, key = f"{host}:{port}", secrets.token_hex(16)
             for rank, each in enumerate(gang.workers):
-                run = replace(gang.run, workers=len(gang.workers), rank=rank, meet=meet, key=key)
+                run = replace(gang.run, workers=len(gang.workers), rank=rank, leader_address=meet, gang_key=key)
                 self._pool.send_order(each, "start", run, {})
 
         self._pool.call(first, "orders", "find_port", (first.address,), port_found)

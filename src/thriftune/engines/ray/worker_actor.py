@@ -20,7 +20,7 @@ from typing import Any
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import SettingError
 from thriftune.state.events import Event
-from thriftune.training.gangs import free_port
+from thriftune.training.gang_connection import free_port
 
 _STORAGE_SECONDS = 5.0
 """How long a network file system may take to show a folder that another machine has made."""
