@@ -650,7 +650,7 @@ os.environ["THRIFTUNE_SOCKET"] = "/nowhere"
 try:
     thriftune.report(loss=1)
 except thriftune.ThriftuneError as error:
-    assert "gone" in str(error)
+    assert "ended" in str(error)
 """
     assert isinstance(stage.python(script, objectives=()), Ended)
 

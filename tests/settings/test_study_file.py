@@ -169,19 +169,19 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         (BASE + SPACE + "[metrics]\nloss = '('\n", "metrics: loss: '(' is not a regular expression"),
         (
             BASE + SPACE + "[metrics]\nacc = '(.)'\n",
-            "metrics: none of acc is 'loss', which every trial must end with",
+            "metrics: patterns are given only for acc; add one for 'loss', which every trial must report",
         ),
         (
             BASE + SPACE + "[metrics]\nacc = '(.)'\nstep = '(.)'\n",
-            "metrics: none of acc is 'loss', which every trial must end with",
+            "metrics: patterns are given only for acc; add one for 'loss', which every trial must report",
         ),
         (
             "constraints = ['gap <= 3']\n" + BASE + SPACE + "[metrics]\nloss = '(.)'\n",
-            "metrics: none of loss is 'gap', which every trial must end with",
+            "metrics: patterns are given only for loss; add one for 'gap', which every trial must report",
         ),
         (
             BASE + SPACE + "[metrics]\nstep = '(.)'\n",
-            "metrics: there is none for 'loss', which every trial must end with",
+            "metrics: patterns are given for no metric; add one for 'loss', which every trial must report",
         ),
         (
             BASE.replace('minimize = "loss"', "") + SPACE + "[metrics]\nloss = '(.)'\n",
