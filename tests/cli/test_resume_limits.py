@@ -50,7 +50,7 @@ def test_a_finished_study_goes_on_with_more_trials(store: str) -> None:
         (("--trials", "0"), "trials: 0 must be a whole number, at least 1"),
         (("--budget", "-1"), "budget: -1.0 must be above zero and finite"),
         (("--budget", "nan"), "budget: nan must be above zero and finite"),
-        (("--deadline", "soon"), "deadline: 'soon' is no duration; write seconds, or '90s'"),
+        (("--deadline", "soon"), "deadline: 'soon' is not a duration; write seconds, or '90s'"),
         (("--workers", "0"), "workers: 0 must be a whole number, at least 1"),
         (("--trials", "many"), "Invalid value for '--trials'"),
     ],

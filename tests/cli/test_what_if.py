@@ -77,7 +77,7 @@ def test_a_picture_of_the_first(study: Path, tmp_path: Path) -> None:
     [
         ((), "give one of FILE, --from STUDY and --table FILE"),
         (("FILE", "--policy", "cheap"), "policy 'cheap' is not known"),
-        (("FILE", "--restart", "soon"), "restart: 'soon' is no duration"),
+        (("FILE", "--restart", "soon"), "restart: 'soon' is not a duration"),
         (("--table", "t.npz", "--plot", "x.png"), "--plot: only applies to rented machines; add --cloud"),
     ],
 )

@@ -12,7 +12,7 @@ from thriftune.common.setting_kinds import (
     Kind,
     check_key,
     choice,
-    description_of,
+    metadata_of,
     positive_number,
     setting,
     settings_of,
@@ -30,7 +30,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Derived(Base):
-    mode: str = field(default="go_on", kw_only=True, metadata=description_of(Base, "mode"))
+    mode: str = field(default="go_on", kw_only=True, metadata=metadata_of(Base, "mode"))
 
 
 def test_settings_are_the_declared_fields_in_order() -> None:
@@ -54,7 +54,7 @@ def test_a_subclass_may_change_a_default() -> None:
         (positive_number(), 3, "3", "x: '3' must be a number"),
         (positive_number(), 3, True, "x: True must be a number"),
         (positive_number(), 3, float("inf"), "x: inf must be above zero and finite"),
-        (FLAG, True, 1, "x: 1 must be true or false"),
+        (FLAG, True, 1, "x: 1 must be True or False"),
         (choice("a", "b", "c"), "b", "d", "x: 'd' must be 'a', 'b' or 'c'"),
     ],
 )

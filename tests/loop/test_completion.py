@@ -460,7 +460,7 @@ def test_a_trial_of_the_user_s_own_code_may_take_its_time() -> None:
         ({"target_value": "0.9"}, "target: '0.9' must be a number, a value of 'loss'"),
         ({"target_value": True}, "target: True must be a number"),
         ({"patience": 0}, "patience: 0 must be a whole number, at least 1"),
-        ({"stop_when_converged": "yes"}, "stop_when_converged: 'yes' must be true or false"),
+        ({"stop_when_converged": "yes"}, "stop_when_converged: 'yes' must be True or False"),
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], said: str) -> None:

@@ -250,7 +250,7 @@ def test_without_a_limit_the_possible_range_is_named() -> None:
     [
         ({"deadline": 0.0}, r"deadline: 0\.0 must be a finite number, above 0"),
         ({"deadline": math.nan}, "deadline: nan must be"),
-        ({"deadline": "soon"}, "deadline: 'soon' is no duration"),
+        ({"deadline": "soon"}, "deadline: 'soon' is not a duration"),
         ({"budget": -1.0}, r"budget: -1\.0 must be"),
         ({"budget": math.inf}, "budget: inf must be"),
         ({"budget": "15"}, "budget: '15' must be"),
@@ -390,7 +390,7 @@ def test_simulate_needs_at_least_one_execution() -> None:
         with pytest.raises(SettingError, match=r"n: .* must be a whole number, at least 1"):
             plan.simulate(times)  # type: ignore[arg-type]
     assert plan.simulate(3).probability("20m") == 1.0
-    with pytest.raises(SettingError, match="deadline: 'soon' is no duration"):
+    with pytest.raises(SettingError, match="deadline: 'soon' is not a duration"):
         plan.simulate(3).probability("soon")
 
 

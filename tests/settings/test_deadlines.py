@@ -79,7 +79,10 @@ def test_a_duration_is_read_in_seconds(given: Any, seconds: float | None) -> Non
         ("2026-11-20 24:30", "deadline: '2026-11-20 24:30' is not a date and time ("),
         ("2026-11-20 09:00 Mars/Base", "deadline: 'Mars/Base' in '2026-11-20 09:00 Mars/Base' is not a time zone"),
         ("2026-11-20 09:00 /etc/passwd", "deadline: '/etc/passwd' in"),
-        ("soon", "deadline: 'soon' is no duration; write seconds, or '90s', '20m', '1h30m', '2d'; or a time like"),
+        (
+            "soon",
+            "deadline: 'soon' is not a duration; write seconds, or '90s', '20m', '1h30m', '2d'; or a time like",
+        ),
     ],
 )
 def test_an_invalid_deadline_is_an_error_with_an_example(given: str, message: str) -> None:

@@ -64,6 +64,9 @@ def test_a_log_without_newer_settings_keeps_its_old_behaviour() -> None:
     ("settings", "message"),
     [
         ({"trials": None}, "give at least one limit"),
+        ({"trials": None, "minimize": None}, "give minimize="),
+        ({"seed": -1}, "seed: -1 must be a whole number, at least 0"),
+        ({"budget": -1.0}, "budget: -1.0 must be above zero and finite"),
         ({"storage": "s3://bucket"}, "storage: 's3://bucket' is not a folder"),
         ({"stop_when_converged": True, "searcher": "random"}, "needs searcher='bayes'.*'random' does not have"),
         ({"stopping": "halving"}, "max_steps"),

@@ -131,7 +131,7 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         (BASE.replace("8", "0") + SPACE, "trials: 0 must be a whole number, at least 1"),
         ("budget = 'much'\n" + BASE + SPACE, "budget: 'much' must be a number"),
         ("budget = -1\n" + BASE + SPACE, "budget: -1 must be above zero and finite"),
-        ("deadline = 'soon'\n" + BASE + SPACE, "deadline: 'soon' is no duration"),
+        ("deadline = 'soon'\n" + BASE + SPACE, "deadline: 'soon' is not a duration"),
         ("store = 5\n" + BASE + SPACE, "store: 5 must be a path"),
         ("keep = 1\n" + BASE + SPACE, "keep: 1 must be a whole number, at least 2"),
         ("disk_full = 'cry'\n" + BASE + SPACE, "disk_full: 'cry' must be 'stop' or 'go_on'"),
@@ -284,3 +284,20 @@ def test_a_python_file_is_an_error_with_advice(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("def train(trial): ...\n")
     with pytest.raises(SettingError, match=r"train\.py: is a Python file.* run it with python .*'train\.py:NAME'"):
         read_study_file(tmp_path / "train.py")
+
+
+@pytest.mark.parametrize(
+    ("key", "table", "options"),
+    [
+        ("searcher", '{name = "grid", points = 4}', {"points": 4}),
+        ("stopping", '{name = "asha", eta = 4}', {"eta": 4}),
+    ],
+)
+def test_the_same_name_on_the_command_line_keeps_the_options_of_the_file(
+    tmp_path: Path, key: str, table: str, options: dict[str, int]
+) -> None:
+    text = f"{key} = {table}\nmax_steps = 9\n{BASE}{SPACE}"
+    name = table.split('"')[1]
+    assert getattr(read(tmp_path, text, **{key: name}).spec, f"{key}_options") == options
+    other = "random" if key == "searcher" else "median"
+    assert getattr(read(tmp_path, text, **{key: other}).spec, f"{key}_options") == {}

@@ -52,6 +52,18 @@ def test_the_help_of_tune_describes_every_argument() -> None:
             assert f"- `{each.name}`: " in text
 
 
+def test_the_signature_is_in_the_order_of_the_help() -> None:
+    names = list(inspect.signature(tt.tune).parameters)
+    assert names[2:5] == ["minimize", "maximize", "constraints"]
+    text = tt.tune.__doc__ or ""
+    positions = [text.index(f"- `{name}`: ") for name in names[2:]]
+    assert positions == sorted(positions)
+
+
+def test_the_help_of_tune_names_the_choices() -> None:
+    assert "One of 'stop', 'go_on'." in (tt.tune.__doc__ or "")
+
+
 def test_study_files_take_every_setting() -> None:
     assert all(KINDS[name] is setting.kind for name, setting in SETTINGS.items())
 
@@ -68,8 +80,10 @@ def test_a_setting_with_a_metavar_is_an_option_of_run_and_may_be_one_of_resume(s
     assert (setting.name in resume) == setting.at_resume
     for command in (run, resume):
         if setting.name in command:
+            name = setting.name.replace("_", "-")
             assert command[setting.name].help == setting.help
-            assert command[setting.name].opts == [f"--{setting.name.replace('_', '-')}"]
+            assert command[setting.name].opts == [f"--{name}"]
+            assert command[setting.name].secondary_opts == ([f"--no-{name}"] if setting.kind.metavar == "" else [])
 
 
 def test_the_page_on_study_files_names_every_key() -> None:

@@ -109,7 +109,7 @@ def test_durations(value: Any, expected: float | None) -> None:
 
 @pytest.mark.parametrize("value", ["", "soon", "20 minutes", "-5m", "1h30", "m", "1,5h", "inf", True, [], b"90"])
 def test_invalid_durations(value: Any) -> None:
-    with pytest.raises(SettingError, match=r"deadline: .* is no duration; write seconds, or '90s', '20m'"):
+    with pytest.raises(SettingError, match=r"deadline: .* is not a duration; write seconds, or '90s', '20m'"):
         seconds("deadline", value)
 
 

@@ -303,7 +303,7 @@ def test_what_a_searcher_suggests_is_checked(tmp_path: Path) -> None:
         ({"max_steps": 0}, "max_steps: 0 must be a whole number, at least 1"),
         ({"workers": 0}, "workers: 0 must be a whole number, at least 1"),
         ({"retries": -1}, "retries: -1 must be a whole number, at least 0"),
-        ({"deadline": "soon"}, "deadline: 'soon' is no duration"),
+        ({"deadline": "soon"}, "deadline: 'soon' is not a duration"),
         ({"deadline": -1}, "deadline: -1.0 must be above zero"),
         ({"timeout": math.nan}, "timeout: nan must be above zero and finite"),
         ({"budget": 0}, "budget: 0 must be above zero"),

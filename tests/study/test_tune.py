@@ -28,6 +28,8 @@ def test_the_signature_names_every_argument_and_the_result() -> None:
     assert {"train", "space", "minimize", "trials", "store", "on_report"} <= signature.parameters.keys()
     assert signature.return_annotation == "Result"
     assert tt.tune.__name__ == "tune"
+    assert inspect.unwrap(tt.tune) is tt.tune
+    assert tt.tune.__annotations__["trials"] == "int | None"
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,7 @@ def test_the_signature_names_every_argument_and_the_result() -> None:
             {"minimise": "loss"},
             r"tune\(\) got an unexpected keyword argument 'minimise'; did you mean 'minimize'\?",
         ),
+        ({"a": 1, "minimise": "loss"}, "did you mean 'minimize'"),
         ({"zzz": 1}, r"tune\(\) got an unexpected keyword argument 'zzz'$"),
         ({"train": square}, r"tune\(\): multiple values for argument 'train'"),
     ],
@@ -54,8 +57,8 @@ def test_a_missing_space_is_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"fresh": 1}, "fresh: 1 must be true or false"),
-        ({"retry_failed": "yes"}, "retry_failed: 'yes' must be true or false"),
+        ({"fresh": 1}, "fresh: 1 must be True or False"),
+        ({"retry_failed": "yes"}, "retry_failed: 'yes' must be True or False"),
         ({"on_change": "ask"}, "on_change: 'ask' must be 'stop' or 'go_on'"),
     ],
 )

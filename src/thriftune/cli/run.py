@@ -22,7 +22,7 @@ from thriftune.results.loading import load_spec
 from thriftune.results.result import Result
 from thriftune.results.trial_states import counts_line
 from thriftune.settings.study_file import read_study_file
-from thriftune.settings.study_paths import absolute_source
+from thriftune.settings.study_paths import absolute_path, absolute_source
 from thriftune.show.describe import better_model_line, config_items, config_line, trial_label, values_line
 from thriftune.show.progress import make_view
 from thriftune.state.spec import Spec
@@ -33,13 +33,6 @@ from thriftune.store.protocol import Store
 
 _MAX_FRONT = 10
 
-retry_option = click.option("--retry-failed", is_flag=True, help="Run the trials again that have failed for good.")
-change_option = click.option(
-    "--on-change",
-    type=click.Choice(["stop", "go_on"]),
-    default="stop",
-    help="What to do if the code has changed since trials got their values.",
-)
 quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress nor the result, only problems.")
 
 
@@ -49,9 +42,6 @@ quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress
 @click.option(
     "--warm-start", multiple=True, metavar="NAME", help="A past study to learn from; PATH:NAME in another store."
 )
-@retry_option
-@click.option("--fresh", is_flag=True, help="Start over. An existing study of this name gets another name.")
-@change_option
 @json_option
 @quiet_option
 @run_options
@@ -75,7 +65,7 @@ def run_command(
     if warm_start:
         overrides["warm_start"] = [absolute_source(Path.cwd(), source) for source in warm_start]
     if "storage" in overrides:
-        overrides["storage"] = str(Path(overrides["storage"]).absolute())
+        overrides["storage"] = absolute_path(Path.cwd(), overrides["storage"])
     study = read_study_file(file, overrides)
     path = store_location(store)
     with open_store(path if path is not None else study.store, create=not same_store(study.warm_start)) as opened:
@@ -103,8 +93,6 @@ def run_command(
 @click.command("resume")
 @click.argument("name")
 @store_option
-@retry_option
-@change_option
 @json_option
 @quiet_option
 @resume_options

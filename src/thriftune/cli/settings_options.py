@@ -8,20 +8,20 @@ from typing import Any
 import click
 
 from thriftune.common.setting_kinds import Kind, Setting
-from thriftune.settings.table import SETTINGS, in_groups
+from thriftune.settings.table import RUN_SETTINGS, SETTINGS, in_groups
 
 Command = Callable[..., Any]
 
 
 def run_options(command: Command) -> Command:
     """Add an option for each setting that can be given on the command line."""
-    grouped = (each for group in in_groups(SETTINGS).values() for each in group)
+    grouped = (each for group in in_groups({**SETTINGS, **RUN_SETTINGS}).values() for each in group)
     return _with_options(command, (each for each in grouped if each.kind.metavar is not None))
 
 
 def resume_options(command: Command) -> Command:
     """Add an option for each setting that `resume` can change."""
-    return _with_options(command, (each for each in SETTINGS.values() if each.at_resume))
+    return _with_options(command, (each for each in (SETTINGS | RUN_SETTINGS).values() if each.at_resume))
 
 
 def given_settings(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,11 +36,16 @@ def _with_options(command: Command, settings: Iterable[Setting]) -> Command:
 
 
 def _option(setting: Setting) -> Callable[[Command], Command]:
-    flag = f"--{setting.name.replace('_', '-')}"
-    kind = setting.kind
+    """Return the option of a setting. Options that are not given are None, so the study file's value counts."""
+    name = setting.name.replace("_", "-")
+    kind, help = setting.kind, setting.help
+    if setting.name in RUN_SETTINGS:
+        if bool in kind.types:
+            return click.option(f"--{name}", is_flag=True, help=help)
+        return click.option(f"--{name}", type=_type(kind), default=setting.default, help=help)
     if bool in kind.types:
-        return click.option(flag, is_flag=True, default=None, help=setting.help)
-    return click.option(flag, type=_type(kind), metavar=kind.metavar, help=setting.help)
+        return click.option(f"--{name}/--no-{name}", default=None, help=help)
+    return click.option(f"--{name}", type=_type(kind), metavar=kind.metavar, help=help)
 
 
 def _type(kind: Kind) -> click.ParamType[Any]:

@@ -34,4 +34,4 @@ def seconds(name: str, value: Duration | None) -> float | None:
             return sum(float(part.group(1)) * _SECONDS_PER_UNIT[part.group(2)] for part in parts)
         if re.fullmatch(r"\d+(?:\.\d+)?", text):
             return float(text)
-    raise SettingError(f"{name}: {value!r} is no duration; write seconds, or '90s', '20m', '1h30m', '2d'")
+    raise SettingError(f"{name}: {value!r} is not a duration; write seconds, or '90s', '20m', '1h30m', '2d'")

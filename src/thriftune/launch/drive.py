@@ -62,7 +62,7 @@ def drive(
     - `function`: these and a script's training function, pickled. They are stored with the study, so that it can
       be resumed by its name. Without it, a study of a script uses the stored ones.
     - `initial_events`: what the user has given; those that are new are recorded.
-    - `retry_failed`: run failed trials again. A study that its failures have stopped does so in any case.
+    - `retry_failed`: run failed trials again. A study that was stopped by failures always retries them.
     - `remark`: called if something is left to run; returns what to tell the user first.
     - `callbacks`: functions that this process calls; they are not stored.
     """
@@ -132,9 +132,9 @@ def resume(
 
 
 def _nothing_left(spec: Spec, history: History, stopper: Stopper | None, now: float) -> bool:
-    """Return whether a drive would have nothing to do. Load no code that is stored with the study.
+    """Return whether a drive would have nothing to do, without loading code that is stored with the study.
 
-    A user's own stopping rule is stored there. It decides only about paused trials.
+    A user's own stopping rule would have to be loaded. It matters only if trials are paused.
     """
     if stopper is None and spec.judged and spec.stopping not in STOPPERS:
         if history.counts[State.PAUSED]:

@@ -255,7 +255,7 @@ class Conductor:
             if reached is None and self.halted is None:
                 self._fill_slots(now)
                 if machines_may_change:
-                    # An earlier driver may have rented these machines before it was killed; nobody else ends them.
+                    # A driver may have rented these machines and then been killed. No other will release them.
                     for machine_id in sorted(self.history.fleet.uncertain):
                         self._decide(ev.Release(now, machine_id))
                     self._create_waiting_trials(now)
@@ -265,10 +265,10 @@ class Conductor:
             self._release_all(now)
 
     def _enforce_limits(self, now: float, reached: str | None) -> None:
-        """End or kill the trials for which time is up, or all of them at a limit of the study."""
+        """End or kill the trials whose time is up. At a limit of the study, end all trials."""
         timeout, halted = self.spec.timeout_seconds, self.halted
         if timeout is not None:
-            for trial in self._running():  # in order of start, so that the first in time ends the search
+            for trial in self._running():  # in order of start: after the first that still has time, all have time
                 if trial.started_at is not None and now < trial.started_at + timeout:
                     break
                 self._decide(
@@ -390,7 +390,10 @@ class Conductor:
                 raise ThriftuneError(f"{policy} placed trial {trial.id} on {where}, which has no room for it")
 
     def _next_trial(self, now: float) -> tuple[int, Mapping[str, int]] | None:
-        """Return the trial that runs next and how many workers it gets on which machine; None: none can."""
+        """Return the trial that runs next and how many workers it gets on which machine.
+
+        Return None if no trial can run now.
+        """
         history, workers_for = self.history, self._provisioner.workers_for
         for trial_id in history.waiting:
             if trial_id in history.retrying and now < self._retry_at(trial_id):

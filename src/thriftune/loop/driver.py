@@ -29,7 +29,7 @@ _REQUESTS_SECONDS = 0.5
 """Look this often for requests of other processes, such as `thriftune stop`."""
 
 _SUMMARY_SECONDS = 0.02
-"""Write the summary at most this often; it may lag the log by this much."""
+"""Write the summary at most this often. It may be this much older than the log."""
 
 _SYNC_SECONDS = 0.01
 """Commits closer together than this share one sync to disk. A killed driver loses nothing by it. A power cut loses

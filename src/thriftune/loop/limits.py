@@ -49,14 +49,17 @@ class Limits:
         return None
 
     def due_times(self, now: float) -> Iterator[float]:
-        """Yield when deadline and budget will be reached, all later than `now`. Called while neither is."""
+        """Yield when deadline and budget will be reached, all later than `now`.
+
+        Call it only while neither is reached.
+        """
         spec, history = self._spec, self._history
         later = math.nextafter(now, math.inf)  # the clock may be too coarse for the difference
         if spec.deadline_at is not None:
             yield max(later, spec.deadline_at)
         if spec.deadline_seconds is not None:
             yield max(later, now + spec.deadline_seconds - history.driven_seconds(now))
-        if spec.budget_dollars is not None:  # only then are all machines looked at, which may be many
+        if spec.budget_dollars is not None:  # summing over all machines is slow, so only with a budget
             dollars_per_second = sum(machine.price_per_hour for machine in history.machines.values()) / 3600
             if dollars_per_second > 0:
                 yield max(later, now + (spec.budget_dollars - history.dollars(now)) / dollars_per_second)

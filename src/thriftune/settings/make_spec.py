@@ -10,11 +10,12 @@ from typing import Any
 
 from thriftune.clouds.local import cores
 from thriftune.common.durations import seconds
+from thriftune.common.setting_kinds import check_settings
 from thriftune.errors import SettingError
 from thriftune.search import SEARCHERS
 from thriftune.settings.deadlines import parse_deadline
 from thriftune.settings.engine_options import Local, engine_of
-from thriftune.settings.table import Settings
+from thriftune.settings.table import SETTINGS, Settings
 from thriftune.space.objectives import parse_constraints, parse_objectives
 from thriftune.space.space import Space
 from thriftune.state.spec import Spec, Target
@@ -25,15 +26,19 @@ from thriftune.system import System, system_of
 
 
 def make_spec(space: Space | Mapping[str, Any], settings: Settings, *, target: Target, name: str) -> Spec:
-    """Return the spec of a new study. Raise SettingError or SpaceError for a setting that cannot be used.
+    """Return the spec of a new study, without the fingerprint of its code.
+
+    open_study() adds the fingerprint, unless the caller has. Raise SettingError or SpaceError for a setting that
+    cannot be used.
 
     - `target`: what each trial runs.
     - `name`: the study's name, if the settings have none.
     """
+    objectives = parse_objectives(settings.minimize, settings.maximize)
+    check_settings(settings, SETTINGS)
     limited = settings.trials is not None or settings.deadline is not None or settings.budget is not None
     if target.kind != "outside" and not limited:
         raise SettingError("give at least one limit: trials=, deadline= or budget=")
-    objectives = parse_objectives(settings.minimize, settings.maximize)
     if settings.storage is not None and "://" in str(settings.storage):
         raise SettingError(
             f"storage: {str(settings.storage)!r} is not a folder; only folders are supported so far"
@@ -68,6 +73,8 @@ def make_spec(space: Space | Mapping[str, Any], settings: Settings, *, target: T
 
 def with_limits(spec: Spec, limits: Mapping[str, Any]) -> Spec:
     """Return the spec with other limits: settings that `resume` takes, as tune() takes them."""
+    for name, value in limits.items():
+        SETTINGS[name].kind.check(name, value)
     return replace(spec, **_stored(limits))
 
 

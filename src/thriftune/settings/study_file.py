@@ -18,7 +18,7 @@ from thriftune.settings.initial_events import initial_events
 from thriftune.settings.known_results import known_tables
 from thriftune.settings.make_spec import make_spec
 from thriftune.settings.ray_node_types import read_node_types
-from thriftune.settings.study_paths import absolute_source
+from thriftune.settings.study_paths import absolute_path, absolute_source
 from thriftune.settings.table import SETTINGS, Settings
 from thriftune.space.objectives import needed_metrics, parse_constraints, parse_objectives
 from thriftune.space.space import Space
@@ -76,9 +76,10 @@ def read_study_file(path: Path, overrides: Mapping[str, Any] | None = None) -> S
     """
     data = _read(path)
     replaced = dict(overrides or {})
-    engine = data.get("engine")
-    if isinstance(engine, dict) and "engine" in replaced and engine.get("name") == replaced["engine"]:
-        del replaced["engine"]  # the same engine: its options in the file stay
+    for key in ("engine", "searcher", "stopping"):
+        table = data.get(key)
+        if isinstance(table, dict) and key in replaced and table.get("name") == replaced[key]:
+            del replaced[key]  # the same name: the options in the file stay
     try:
         return _study({**data, **replaced}, path.absolute())
     except (SettingError, SpaceError) as error:
@@ -206,7 +207,5 @@ def _needed(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _absolute(folder: Path, path: str | None) -> str | None:
-    """Return a path of the file as an absolute one. URLs and ":memory:" stay as they are."""
-    if path is None or path == ":memory:" or "://" in path:
-        return path
-    return str(folder / Path(path).expanduser())
+    """Return a path of the file as an absolute one."""
+    return None if path is None else absolute_path(folder, path)

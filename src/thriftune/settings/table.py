@@ -15,11 +15,13 @@ from typing import Any
 from thriftune.common.durations import Duration
 from thriftune.common.setting_kinds import (
     DURATION,
+    FLAG,
     NUMBER,
     PATH,
     TEXT,
     Kind,
     Setting,
+    choice,
     positive_number,
     setting,
     settings_of,
@@ -30,14 +32,23 @@ from thriftune.settings.deadlines import Deadline
 from thriftune.settings.engine_options import Local, Ray
 from thriftune.space.objectives import Names
 from thriftune.state.events import Config
-from thriftune.state.stored_settings import ENDING_EARLY, FAILURES, LIMITS, RESULTS, RUNNING, StoredSettings
+from thriftune.state.stored_settings import (
+    ENDING_EARLY,
+    FAILURES,
+    LIMITS,
+    RESULTS,
+    RUNNING,
+    ChangePolicy,
+    StoredSettings,
+)
 from thriftune.stopping.protocol import Stopper
 from thriftune.system import System
 
 GOAL = "Goal"
 SEARCH = "Search"
 WHERE = "Where it is stored"
-GROUPS = (GOAL, LIMITS, ENDING_EARLY, FAILURES, SEARCH, RUNNING, RESULTS, WHERE)
+THIS_RUN = "This run"
+GROUPS = (GOAL, LIMITS, ENDING_EARLY, FAILURES, SEARCH, RUNNING, RESULTS, WHERE, THIS_RUN)
 """The groups of settings, in the order in which the help shows them."""
 
 _METRICS = Kind((str, list), "the name of a metric, or a list of names")
@@ -66,9 +77,10 @@ class Settings(StoredSettings):
     deadline: Deadline | None = setting(
         None,
         _DEADLINE,
-        "How long the study may run in all, such as 20m, or when it must be done, such as '2026-11-20 09:00'.",
+        "How long the study may run in all, such as '20m', or when it must be done, such as '2026-11-20 09:00'.",
         group=LIMITS,
         at_resume=True,
+        python_help="Also a number of seconds, a timedelta or a datetime.",
     )
     budget: float | None = setting(
         None,
@@ -81,13 +93,13 @@ class Settings(StoredSettings):
     timeout: Duration | None = setting(
         None,
         DURATION,
-        "How long one attempt of a trial may take, such as 20m. Then it counts as hung and is killed.",
+        "How long one attempt of a trial may take, such as '20m'. Then it counts as hung and is killed.",
         group=FAILURES,
     )
     max_trial_time: Duration | None = setting(
         None,
         DURATION,
-        "How long a trial may run in all, such as 2h. Then it ends, and its value counts.",
+        "How long a trial may run in all, such as '2h'. Then it ends, and its value counts.",
         group=LIMITS,
     )
     target: float | None = setting(
@@ -103,32 +115,33 @@ class Settings(StoredSettings):
     engine: str | Local | Ray | Mapping[str, Any] = setting(
         "local",
         _named("'local', 'ray', or a table such as {name = \"ray\", cpus = 2}"),
-        "Where trials run: local or ray. In Python also tt.Ray(...), with what each worker gets.",
+        "Where trials run: local or ray.",
         group=RUNNING,
+        python_help="Also tt.Ray(...), with what each worker gets.",
     )
     system: str | System | Mapping[str, Any] = setting(
         "auto",
         Kind(
             (str, dict), "'auto', 'off', or a table such as {knobs = [\"memory\"], aim = \"energy\"}", "auto|off"
         ),
-        "Whether thriftune measures how trials use their machine and improves it between steps: auto or off. In "
-        "Python also tt.System(...), with options.",
+        "Whether thriftune measures how trials use their machine and improves it between steps: auto or off.",
         group=RUNNING,
+        python_help="Also tt.System(...), with options.",
     )
     searcher: str | Searcher = setting(
         "bayes",
         _named('a name, or a table such as {name = "grid", points = 5}'),
-        "What suggests configurations: bayes, random, sobol or grid. In Python also an object with options, such "
-        "as tt.search.Bayes(cost_aware=True).",
+        "What suggests configurations: bayes, random, sobol or grid.",
         group=SEARCH,
+        python_help="Also an object with options, such as tt.search.Bayes(cost_aware=True).",
     )
     stopping: str | Stopper = setting(
         "auto",
         _named('a name, or a table such as {name = "asha", eta = 4}'),
-        "Which rule stops poor trials early: auto, none, median, asha, halving, hyperband or early_curve. auto "
-        "needs max_steps and one objective without constraints. In Python also an object with options, such as "
-        "tt.stopping.ASHA(eta=4).",
+        "Which rule stops poor trials early: auto, none (no trial is stopped), median, asha, "
+        "halving, hyperband or early_curve. auto needs max_steps and one objective without constraints.",
         group=SEARCH,
+        python_help="Also an object with options, such as tt.stopping.ASHA(eta=4).",
     )
     enqueue: Sequence[Config] | None = setting(
         None,
@@ -154,7 +167,7 @@ class Settings(StoredSettings):
     name: str | None = setting(
         None,
         TEXT,
-        "The study's name. By default that of the study file, or a new name for each call of tune().",
+        "The study's name. By default the name of the study file, or else a new name.",
         group=WHERE,
     )
     storage: str | Path | None = setting(
@@ -165,10 +178,34 @@ class Settings(StoredSettings):
     )
 
 
-def in_groups(settings: Mapping[str, Setting], groups: Sequence[str] = GROUPS) -> dict[str, list[Setting]]:
-    """Return the settings by group, in the order of `groups`; groups without settings are omitted."""
-    members = {group: [each for each in settings.values() if each.group == group] for group in groups}
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Settings of one call of tune() or `thriftune run`. The study does not keep them."""
+
+    retry_failed: bool = setting(
+        False,
+        FLAG,
+        "Run the trials again that have failed for good, after you have fixed the cause.",
+        group=THIS_RUN,
+        at_resume=True,
+    )
+    fresh: bool = setting(
+        False, FLAG, "Start over. An existing study of this name is kept under another name.", group=THIS_RUN
+    )
+    on_change: ChangePolicy = setting(
+        "stop",
+        choice("stop", "go_on"),
+        "What to do if the trials' code has changed since they got their values: stop with an error, or go on.",
+        group=THIS_RUN,
+        at_resume=True,
+    )
+
+
+def in_groups(settings: Mapping[str, Setting]) -> dict[str, list[Setting]]:
+    """Return the settings by group, in the order of GROUPS; groups without settings are omitted."""
+    members = {group: [each for each in settings.values() if each.group == group] for group in GROUPS}
     return {group: listed for group, listed in members.items() if listed}
 
 
 SETTINGS = settings_of(Settings)
+RUN_SETTINGS = settings_of(RunSettings)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from thriftune.common.checks import LARGEST_INT, check_whole
-from thriftune.common.setting_kinds import check_positive, description_of
+from thriftune.common.setting_kinds import check_positive, check_settings, metadata_of, settings_of
 from thriftune.errors import SettingError
 from thriftune.space.objectives import (
     Constraint,
@@ -27,7 +27,6 @@ from thriftune.state.stored_settings import (
     FailurePolicy,
     StoredSettings,
     ValuePolicy,
-    check_stored_settings,
 )
 from thriftune.state.trial_record import NO_FILES, TrialFiles
 
@@ -54,12 +53,15 @@ _QUESTION = ("name", "space", "objectives", "seed", "constraints", "id", "warm_s
 """The fields of a spec that never change; only rename() changes the name."""
 
 
+_STORED_SETTINGS = settings_of(StoredSettings)
+
+
 @dataclass(frozen=True)
 class Spec(StoredSettings):
     """One study as its log stores it.
 
-    The first group of fields is the study's question and never changes. The others are limits and means, which may
-    change. The settings that users give in the same form are inherited.
+    The first group of fields is the study's question and never changes. The others say how the study runs and when
+    it ends; they may change. The settings that users give in the same form are inherited.
     """
 
     name: str
@@ -90,15 +92,15 @@ class Spec(StoredSettings):
     moved_from: str = ""  # a renamed study: the folder in which its files were, and may still be
 
     # Logs from before these settings existed do not have them. They mean this.
-    value: ValuePolicy = field(default="last", kw_only=True, metadata=description_of(StoredSettings, "value"))
+    value: ValuePolicy = field(default="last", kw_only=True, metadata=metadata_of(StoredSettings, "value"))
     on_failure: FailurePolicy = field(
-        default="go_on", kw_only=True, metadata=description_of(StoredSettings, "on_failure")
+        default="go_on", kw_only=True, metadata=metadata_of(StoredSettings, "on_failure")
     )
 
     def __post_init__(self) -> None:
         _check_name(self.name)
         check_objectives(self.objectives)
-        check_stored_settings(self)
+        check_settings(self, _STORED_SETTINGS)
         check_whole("seed", self.seed, 0)
         if self.workers is not None or self.engine == "local":
             check_whole("workers", self.workers, 1)

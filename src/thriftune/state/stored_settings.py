@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from thriftune.common.setting_kinds import FLAG, choice, setting, settings_of, whole_number
+from thriftune.common.setting_kinds import FLAG, choice, setting, whole_number
 
 DiskFullPolicy = Literal["stop", "go_on"]
 FailurePolicy = Literal["stop", "go_on"]
@@ -23,8 +23,9 @@ RESULTS = "Results"
 class StoredSettings:
     """Settings that are the same in tune(), in a study file, on the command line and in a study's log.
 
-    Adding one here is enough: the others are derived from this class. Settings that a log stores in another form
-    (a deadline as seconds, an engine as a name and options) are in settings/table.py.
+    A setting that is added here appears in all four. Logs without it get its default; Spec overrides the default
+    where old studies meant something else. Settings that a log stores in another form (a deadline as seconds, an
+    engine as a name and options) are in settings/table.py.
     """
 
     trials: int | None = setting(
@@ -46,7 +47,8 @@ class StoredSettings:
     on_failure: FailurePolicy = setting(
         "stop",
         choice("stop", "go_on"),
-        "What to do when the first three trials fail with the same error.",
+        "What to do when the first three trials fail with the same error: stop the study, which can be resumed, "
+        "or go on.",
         group=FAILURES,
     )
     patience: int | None = setting(
@@ -80,11 +82,3 @@ class StoredSettings:
         "What to do when the disk is full: stop the study, or wait until the disk has room.",
         group=FAILURES,
     )
-
-
-def check_stored_settings(stored: StoredSettings) -> None:
-    """Raise SettingError if a setting has a value that it cannot take."""
-    for each in settings_of(StoredSettings).values():
-        value: Any = getattr(stored, each.name)
-        if value is not None or each.default is not None:
-            each.kind.check(each.name, value)

@@ -291,7 +291,7 @@ class Study(StudyViews):
 
     @contextlib.contextmanager
     def _recording(self) -> Iterator[Callable[[list[ev.Event]], list[ev.Event]]]:
-        """Be the study's driver for a moment. Yield a function that handles events and records the decisions."""
+        """Hold the study's lock, as a driver does. Yield a function that handles events and records decisions."""
         with self._lock, self._lock_study():
             history = self.history
             if self._spec.target.kind != "outside":

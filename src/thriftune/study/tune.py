@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from thriftune.common.callables import one_argument_problem
 from thriftune.common.clock import WallClock
-from thriftune.common.setting_kinds import FLAG, Kind, choice, setting, settings_of
+from thriftune.common.setting_kinds import Kind, check_settings, setting, settings_of
 from thriftune.engines import pickled, pickled_size
 from thriftune.errors import SettingError
 from thriftune.launch.drive import drive
@@ -26,11 +26,10 @@ from thriftune.loop.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
 from thriftune.results.result import Result
 from thriftune.settings.initial_events import initial_events
 from thriftune.settings.make_spec import make_spec
-from thriftune.settings.table import GROUPS, SEARCH, WHERE, Settings, in_groups
+from thriftune.settings.table import RUN_SETTINGS, SEARCH, THIS_RUN, WHERE, RunSettings, Settings, in_groups
 from thriftune.show.progress import make_view
 from thriftune.space.space import Space
 from thriftune.state.spec import Target
-from thriftune.state.stored_settings import ChangePolicy
 from thriftune.stopping import STOPPERS
 from thriftune.store.opening import use_store
 from thriftune.store.protocol import Store
@@ -41,12 +40,11 @@ from thriftune.training.trial import Trial
 P = ParamSpec("P")
 R = TypeVar("R")
 
-THIS_RUN = "This run"
 _OBJECT = Kind((), "an object")
 
 
 @dataclass(frozen=True)
-class Arguments(Settings):
+class Arguments(RunSettings, Settings):
     """The arguments of tune(): the function, the space, all settings of the study, and those of this run."""
 
     train: Callable[[Trial], object]
@@ -64,24 +62,6 @@ class Arguments(Settings):
         _OBJECT,
         "Where the study is recorded: the path of an SQLite file.",
         group=WHERE,
-    )
-    retry_failed: bool = setting(
-        False,
-        FLAG,
-        "Run the trials again that have failed for good, after you have mended what failed.",
-        group=THIS_RUN,
-    )
-    fresh: bool = setting(
-        False,
-        FLAG,
-        "Start over. An existing study of this name is kept under another name.",
-        group=THIS_RUN,
-    )
-    on_change: ChangePolicy = setting(
-        "stop",
-        choice("stop", "go_on"),
-        "What to do if the code of train has changed since trials got their values.",
-        group=THIS_RUN,
     )
     progress: bool | None = setting(
         None,
@@ -110,47 +90,65 @@ class Arguments(Settings):
     )
 
     def __post_init__(self) -> None:
-        for name in ("retry_failed", "fresh", "on_change"):
-            settings_of(Arguments)[name].kind.check(name, getattr(self, name))
+        check_settings(self, RUN_SETTINGS)
 
 
 def _takes(arguments: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Give a function the signature of `arguments`, for people, editors and type checkers, and document it."""
+    """Give a function the parameters of `arguments`, for people, editors and type checkers, and document them."""
 
     def decorate(function: Callable[..., R]) -> Callable[P, R]:
-        own = inspect.signature(function)
-        signature = inspect.signature(arguments).replace(return_annotation=own.return_annotation)
+        signature = _signature(inspect.signature(arguments), inspect.signature(function).return_annotation)
 
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> R:
-            if unknown := kwargs.keys() - signature.parameters.keys():
-                name = sorted(unknown)[0]
-                close = get_close_matches(name, signature.parameters, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+            _check_names(function.__name__, kwargs, signature.parameters)
             try:
                 bound = signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"{function.__name__}(): {error}") from None
             return function(arguments(*bound.args, **bound.kwargs))
 
+        del checked.__wrapped__
         checked.__signature__ = signature  # type: ignore[attr-defined]
+        checked.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+        checked.__annotations__["return"] = signature.return_annotation
         checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_help()}"
         return checked
 
     return decorate
 
 
+def _signature(declared: inspect.Signature, returns: Any) -> inspect.Signature:
+    """Return a signature whose keyword parameters are in the order of the help."""
+    positional = [each for name, each in declared.parameters.items() if name not in _ARGUMENTS]
+    keywords = [declared.parameters[each.name] for group in in_groups(_ARGUMENTS).values() for each in group]
+    return declared.replace(parameters=[*positional, *keywords], return_annotation=returns)
+
+
+def _check_names(function: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Raise TypeError for an unknown keyword argument, with the most similar name if there is one."""
+    unknown = [(name, get_close_matches(name, known, n=1)) for name in given if name not in known]
+    if unknown:
+        name, close = next((each for each in unknown if each[1]), unknown[0])
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
+
+
 def _help() -> str:
-    """Return a paragraph on each group of arguments and a line on each argument."""
-    groups = in_groups(settings_of(Arguments), (*GROUPS, THIS_RUN))
+    """Return the help on all arguments, by group."""
     lines = []
-    for group, members in groups.items():
+    for group, members in in_groups(_ARGUMENTS).items():
         lines.append(f"{group}:\n")
         for each in members:
-            lines += textwrap.wrap(f"- `{each.name}`: {each.help}", 100, subsequent_indent="  ")
+            choices = f" One of {', '.join(map(repr, each.kind.choices))}." if each.kind.choices else ""
+            text = f"- `{each.name}`: {each.help}{choices} {each.python_help}".rstrip()
+            lines += textwrap.wrap(text, 100, subsequent_indent="  ")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+_ARGUMENTS = settings_of(Arguments)
+"""All arguments of tune() but the function and the space."""
 
 
 @_takes(Arguments)
