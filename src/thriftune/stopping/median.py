@@ -28,7 +28,7 @@ class Median:
         self._share = share
         self._fewest = fewest
         self._history: History | None = None
-        self._rewrites = 0  # history.rewrites when the history was read
+        self._rewrites = 0  # history.rewritten_values when the history was read
         self._values: dict[int, list[float]] = {}  # by step: the trials' values, ascending; lower is better
         self._lengths: list[int] = []  # number of steps of each completed trial, ascending
         self._ended = 0  # number of ended trials that were read

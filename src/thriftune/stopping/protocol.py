@@ -26,8 +26,8 @@ class Verdict(Enum):
 class Stopper(Protocol):
     """A pure function of the history; any state it holds between calls is only a cache.
 
-    A retried trial may report other values for steps that it reported before. `history.rewrites` counts such
-    changes: drop a cache of values when it differs.
+    A retried trial may report other values for steps that it reported before. `history.rewritten_values` counts
+    such changes: drop a cache of values when it differs.
     """
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
