@@ -12,7 +12,7 @@ from thriftune.stopping import STOPPERS
 from thriftune.stopping.asha import ASHA
 from thriftune.stopping.brackets import BracketStage
 from thriftune.stopping.halving import SuccessiveHalving
-from thriftune.stopping.rung_rule import FIRST_RUNG_DIVISOR
+from thriftune.stopping.rungs import FIRST_RUNG_DIVISOR
 
 
 def job_of_study(spec: Spec) -> tuple[JobSpec, list[str]]:

@@ -1,4 +1,7 @@
-"""ASHA: asynchronous successive halving (Li et al. 2020)."""
+"""ASHA: asynchronous successive halving (Li et al. 2020).
+
+The rungs and the promotion of paused trials are in rungs.py. Here is how many trials go on from a rung.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from typing import Literal
 from thriftune.errors import SettingError
 from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping.protocol import Verdict
-from thriftune.stopping.rung_rule import RungRule
-from thriftune.stopping.rungs import Rungs
+from thriftune.stopping.rungs import RungRule, Rungs
 
 
 class ASHA(RungRule):

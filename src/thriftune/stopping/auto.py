@@ -8,8 +8,7 @@ from thriftune.state.events import KNOWN
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping.protocol import Verdict
-from thriftune.stopping.rung_rule import RungRule
-from thriftune.stopping.rungs import Rungs
+from thriftune.stopping.rungs import RungRule, Rungs
 
 MIN_WITNESSES = 4
 """Learn nothing until this many trials have finished.
