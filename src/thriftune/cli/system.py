@@ -24,7 +24,7 @@ from thriftune.system.energy import NO_METER
 from thriftune.system.knob_settings import describe
 
 _SURE = 1.5
-"""A saving of less than so many standard errors cannot be told from noise."""
+"""A saving of fewer standard errors than this cannot be distinguished from noise."""
 
 _FIRST_STEPS = "contains an attempt's first step, which often takes longer"
 _MOST_TRIALS = 20  # shown in the table
@@ -97,7 +97,7 @@ def _sentences(result: Result, explained: StudyUsage) -> Iterator[str]:
     took, saved, error = sum(usage.seconds for usage in compared), explained.saved_seconds, explained.saved_error
     which = "these trials" if len(compared) == len(explained.trials) else f"{len(compared)} of these trials"
     if saved and abs(saved) < _SURE * error:
-        yield f"The time that {which} would have taken without knobs cannot be told from noise."
+        yield f"The time that {which} would have taken without knobs cannot be distinguished from noise."
     elif saved and took + saved > 0.0:
         rather = "less" if saved > 0 else "more"
         yield (
@@ -180,7 +180,7 @@ def _time(usage: TrialUsage) -> str:
         return took
     by = ", by what other trials gained" if usage.by_others else ""
     if abs(usage.saved_seconds) < _SURE * usage.saved_error:
-        return f"{took}; the time without knobs cannot be told from noise"
+        return f"{took}; the time without knobs cannot be distinguished from noise"
     error = f"error {format_seconds(usage.saved_error)}"
     return f"{took}; without knobs {format_seconds(usage.seconds_without_knobs)} (estimate{by}, {error})"
 

@@ -34,10 +34,10 @@ from thriftune.system.estimate import (
 from thriftune.system.knob_settings import NOTHING_APPLIED, KnobSetting, key
 
 TrialEstimates = Mapping[tuple[int, str], Estimate]
-"""By trial and kind of machine."""
+"""Keys are a trial and a kind of machine."""
 
 SettingEffects = Mapping[tuple[str, str], Effect]
-"""By kind of machine and key of a setting: its effect on the time of a step, relative to no knob."""
+"""Keys are a kind of machine and a setting's key; effects are on the time of a step, relative to no knob."""
 
 
 class Pace(NamedTuple):
@@ -81,7 +81,7 @@ class WindowCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrialUsage:
-    """How a trial used its machine.
+    """A trial's use of its machine.
 
     - `setting`: its last setting; `basis`: what the last decision rests on.
     - `paces`: the pace under each setting on its last kind of machine, in the order of their first windows.
@@ -89,7 +89,7 @@ class TrialUsage:
       `by_others`: other trials have shown it, not its own windows.
     - `seconds`: its time on machines.
     - `saved_seconds`: an estimate of how much longer it would have taken without knobs, with its standard error
-      `saved_error`; None if it cannot be told.
+      `saved_error`; None if it is unknown.
     """
 
     trial: int
@@ -131,7 +131,7 @@ class TrialUsage:
 
 @dataclass(frozen=True, slots=True)
 class StudyUsage:
-    """How the trials of a study used their machines.
+    """The use of machines by the trials of a study.
 
     `trials` are those with windows or decisions. Sums are over these; only `joules` is over the whole study.
     `trial_limits` has decisions of versions before 0.2.0, which ran fewer trials at a time.

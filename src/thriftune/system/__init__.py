@@ -42,7 +42,7 @@ AIMS = ("time", "energy", "dollars")
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What thriftune may change about how trials use their machine while they train.
+    """Settings for system tuning: how trials use their machine while they train.
 
     - `knobs`: the knobs to use: "memory" (freed memory stays with the process), "threads" (of linear algebra,
       within the trial's cores), or knobs of your own.

@@ -31,7 +31,7 @@ def check_knobs_and_options(knobs: Sequence[str | Knob], options: Mapping[str, S
         _check_option(name, values)
     names = [*(knob if isinstance(knob, str) else knob.name for knob in knobs), *options]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise SettingError(f"system: {', '.join(sorted(twice))}: there is more than one of that name")
+        raise SettingError(f"system: {', '.join(sorted(twice))}: two knobs or options have this name")
 
 
 def _check_option(name: str, values: Sequence[Any]) -> None:
@@ -46,7 +46,7 @@ def _check_option(name: str, values: Sequence[Any]) -> None:
             "truth values, the usual one first"
         )
     _check_values("options", name, values)
-    if len(set(values)) < len(values):  # 1, 1.0 and True are equal, and could not be told apart
+    if len(set(values)) < len(values):  # 1, 1.0 and True are equal, and could not be distinguished
         raise SettingError(
             f"system: options: {name}: {values!r} must be different values, such as [0, 2]; some are equal"
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 GAUGES = frozenset({"resident_bytes", "threads"})
-"""Counters that tell an amount at a time; all other counters are turned into rates per second."""
+"""Counters of a present amount. All other counters are converted to rates per second."""
 
 _IO_NAMES = {
     b"rchar": "read_bytes",  # requested, whether or not from the disk
@@ -95,7 +95,7 @@ def rates(before: Mapping[str, float], after: Mapping[str, float], seconds: floa
 
 
 class _RunDelays:
-    """How long the process's threads have waited for a core, including threads that have ended since.
+    """The time for which the process's threads have waited for a core, including threads that have ended.
 
     /proc/self/schedstat only counts the main thread, and other threads do much of the training. The descriptors
     stay open. The descriptor of a thread that has ended gives an error, even if a new thread has its number.

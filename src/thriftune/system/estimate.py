@@ -5,7 +5,7 @@ The logarithm of a step's cost is a sum of
 - the trial's own cost,
 - the effect of each knob that is applied, and of several knobs together,
 - the effect of its circumstances: more trials on the machine (the same for each doubling), an attempt's first
-  step, each doubling of the steps so far (some training gets slower or faster), and a setting's first window, in
+  step, each doubling of the steps done (some training gets slower or faster), and a setting's first window, in
   which threads start and memory is requested for the first time.
 
 Each part has an expected value and an error before anything is measured. Every window then adds what it can tell.
@@ -45,24 +45,24 @@ _TRIAL_ERROR = 10.0
 _EXPECTED = np.array([0.0, 0.1, 0.0, 0.08])
 _ERRORS = np.array([0.15, 0.3, 0.2, 0.08])
 _TRIALS_DIFFER = np.array([0.05, 0.1, 0.03, 0.04])
-"""For each circumstance: its expected effect, the error of that, and by how much it differs between trials."""
+"""The expected effect of each circumstance, its error, and its standard deviation between trials."""
 
 _USUAL_NOISE, _USUAL_WEIGHT = 0.1, 2
-"""Windows that agree in everything are expected to differ by this much, as if so many had shown it."""
+"""The expected difference of windows that agree in everything, and its weight as a number of differences."""
 
 _LEAST_NOISE = 0.02
 _MOST_COLD_ERROR = 0.2
 """The effect of an attempt's first step is known if its error is less than this."""
 
 _MOST_WEIGHT_OF_OTHERS = 20
-"""Other trials' windows count for the noise like at most so many of the trial's own."""
+"""The most weight that other trials' windows have for the noise, as a number of the trial's own windows."""
 
 _BUSY_SHARE = 0.25
-"""If programs wait for a core for this share of the time, no core is idle."""
+"""No core is idle if programs wait for a core for this share of the time."""
 
 _CROWDED_SHARE = 0.4
-"""If programs wait for a core for this share of the time, a trial's threads wait for each other, and its steps may
-take twenty times as long. Such a window tells nothing of a setting with more threads."""
+"""A trial's threads wait for each other if programs wait for a core for this share of the time. Its steps may take
+twenty times as long then. Such a window tells nothing about a setting with more threads."""
 
 
 class Effect(NamedTuple):
@@ -87,7 +87,7 @@ class WindowCost(NamedTuple):
     - `trials`: how many trials were on the machine.
     - `cold`: it holds the attempt's first step.
     - `step`: its last step.
-    - `changed`: the attempt's window before it had another setting.
+    - `changed`: the attempt's previous window has another setting.
     - `crowded`: it tells nothing of the setting's effect.
     """
 
@@ -136,7 +136,7 @@ def _waiting_share(usage: UsageMeasured) -> float:
 
 
 class Evidence(NamedTuple):
-    """What a trial tells of the circumstances, and of noise: `spread` is the sum of `free` squares."""
+    """A trial's evidence on circumstances and on noise: `spread` is the sum of `free` squares."""
 
     precision: Array
     weighted: Array

@@ -29,7 +29,7 @@ LEAST_SHARE = 0.05
 """A window lasts at least this share of the attempt's time, so that a long attempt is measured less often."""
 
 _MOST_WAIT_SHARE, _MOST_WAIT_SECONDS = 0.1, 5.0
-"""A step waits at most this share of a step's time, and at most so many seconds, for the answer to a window."""
+"""The longest wait for the answer to a window: this share of a step's time, and at most this many seconds."""
 
 
 class Instruments:
@@ -109,11 +109,11 @@ class Gauge:
         self._instruments = instruments
         self._panel = panel
         self._settings = settings
-        self._wanted: Mapping[str, Any] = run.system or {}  # the setting that the driver asked for last
+        self._wanted: Mapping[str, Any] = run.system or {}  # the last setting from the driver
         self._began = time.perf_counter()
         self._last_step = run.resume_step  # the last step that was reported
         self._in_step = True  # a function that does not loop over steps() is in its first step at once
-        self._loops = False  # steps() has said when a step began
+        self._loops = False  # the function loops over steps(), which marks where steps begin
         self._delayed = delayed  # no window was opened yet
         self._cold = True  # the attempt's first step is in the window
         self._awaits_answer = False  # a window was sent, and next_step() has not waited for its answer yet

@@ -26,7 +26,7 @@ from thriftune.system.estimate import (
 )
 
 OWN, OTHERS, PROCESS = "its own steps", "other trials", "its process"
-"""What a decision rests on: the trial's windows, those of other trials, or the state of its worker process."""
+"""The basis of a decision: the trial's windows, those of other trials, or the state of its worker process."""
 
 _MOST_TRIALS = 100
 """Only the last trials of a study are pooled: there may be thousands."""
@@ -35,7 +35,7 @@ _MOST_ERROR = 0.5
 """An effect with a greater error tells next to nothing."""
 
 _TRIALS_DIFFER, _USUAL_WEIGHT = 0.1, 2
-"""The usual standard deviation of a knob's effect between trials, which counts as if so many had shown it."""
+"""The usual standard deviation of a knob's effect between trials, and its weight as a number of trials."""
 
 Effects = Mapping[str, Effect]
 """Effects of knob values by their keys."""
@@ -44,7 +44,7 @@ Effects = Mapping[str, Effect]
 def pool(effects: Sequence[Effect], prior: Effect) -> Effect:
     """Return the effect to expect in another trial, by a random-effects model.
 
-    `prior`: the expected mean of all trials. The error returned contains how much trials differ.
+    `prior`: the expected mean of all trials. The returned error includes the deviation between trials.
     """
     mean = _pooled(effects, prior, _TRIALS_DIFFER).log_ratio
     squares = sum(max(0.0, (each.log_ratio - mean) ** 2 - each.error**2) for each in effects)
@@ -73,7 +73,7 @@ def _without_prior(effect: Effect, prior: Effect) -> Effect:
 
 
 class Knowledge:
-    """What a study's trials have shown about the effects of knobs.
+    """Estimates effects of knobs from a study's trials.
 
     - `usual`: what is expected of each part of a setting without any measurement.
     - `cost_of`: the cost of a step in a window.

@@ -22,13 +22,13 @@ _CHANGE_GAIN = 0.01
 """The least gain that justifies a change of the current setting, so that it does not change with every window."""
 
 _MOST_PROBES = 3
-"""A trial is measured with a setting in at most so many windows before the setting is dropped or used."""
+"""The most windows in which a trial probes a setting."""
 
 _LEAST_WINDOWS_LEFT = 4
-"""With fewer windows left, a probe cannot pay."""
+"""A probe cannot pay with fewer windows left."""
 
 _SURE = 1.0
-"""A trial begins with a setting whose expected gain is more than so many errors. Else its usual setting is
+"""A trial begins with a setting if its expected gain exceeds this many errors. Otherwise its usual setting is
 measured first, so that the trial itself can tell whether the setting helps."""
 
 

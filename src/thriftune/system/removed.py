@@ -1,4 +1,4 @@
-"""What version 0.2.0 has removed, and the errors that say so. Logs and settings of older studies still load."""
+"""Errors for names that version 0.2.0 has removed. Logs and settings of older studies still load."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _MOST_REFUSALS = 3
 """A knob that has refused this many values is not tried with the others: each takes two windows."""
 
 _ANY_VALUE = ""
-"""Among refused values, stands for all values of a knob; no value has this key."""
+"""The key that stands for all values of a knob among refused values; no value has it."""
 
 _UNKNOWN_STEPS_LEFT = 20
 """A trial that does not tell how many steps it has is expected to have this many left."""
@@ -48,7 +48,7 @@ it. The second argument is the usual number of threads."""
 
 
 class CoreShares(NamedTuple):
-    """How the cores of a machine are shared. `cores_per_slot`: the machine's cores divided by its slots."""
+    """The division of a machine's cores among its trials. `cores_per_slot`: its cores divided by its slots."""
 
     cores_per_slot: float
 
@@ -232,7 +232,7 @@ def _is_probing(trial: TrialRecord) -> bool:
 
 
 def _is_inherited(setting: KnobSetting, trial: TrialRecord) -> bool:
-    """Return whether the trial has a setting that was never chosen for it: its process had it from before."""
+    """Return whether the trial has a setting that was never chosen for it, but comes from its process."""
     chosen = (change.setting for _, change in trial.knob_changes if change.by != PROCESS)
     return bool(setting) and setting not in chosen
 
