@@ -1,4 +1,4 @@
-"""When is a study done before its limits are reached? By tables of events, and by real studies."""
+"""Tests of studies that end before their limits: by a target, patience, convergence or the time of a trial."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from thriftune.state import events as ev
 from thriftune.state.trial_record import State
 from thriftune.stopping import ASHA
 
-# --- a target ---------------------------------------------------------------------------------------------
+# --- targets ----------------------------------------------------------------------------------------------
 
 
-def test_the_trial_that_reaches_the_target_finishes_and_the_others_stop() -> None:
+def test_the_trial_that_reaches_the_target_completes_and_the_others_stop() -> None:
     table = Table(slots=2, trials=9, target_value=0.1, value="best")
     assert table.report(0, 1, 0.5) + table.report(1, 1, 0.4) == []
     assert table.report(0, 2, 0.1) == ["stop 0/1", "stop 1/1"]
@@ -43,7 +43,7 @@ def test_the_trial_that_reaches_the_target_finishes_and_the_others_stop() -> Non
     assert table.nothing_left()
 
 
-def test_a_target_is_a_lower_bound_where_the_metric_is_maximized() -> None:
+def test_a_target_of_a_maximized_metric_is_reached_from_below() -> None:
     table = Table(maximize=True, trials=3, target_value=0.95)
     assert table.report(0, 1, 0.94) == []
     assert table.report(0, 2, 0.95) == ["stop 0/1"]
@@ -51,13 +51,13 @@ def test_a_target_is_a_lower_bound_where_the_metric_is_maximized() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_what_is_no_number_reaches_no_target(value: float) -> None:
+def test_a_value_that_is_not_finite_does_not_reach_the_target(value: float) -> None:
     table = Table(trials=3, target_value=0.1)
     assert table.report(0, 1, value) == []
 
 
-def test_where_the_last_value_counts_it_stays_the_one_that_reached_the_target() -> None:
-    """The worker may have begun its next step before it heard."""
+def test_with_value_last_later_reports_do_not_replace_the_value_that_reached_the_target() -> None:
+    """The worker may have begun its next step before it received the request to stop."""
     table = Table(trials=3, target_value=0.1, value="last")
     table.report(0, 1, 0.05)
     assert table.dropped(table.a_report(0, 2, 0.7))
@@ -65,7 +65,7 @@ def test_where_the_last_value_counts_it_stays_the_one_that_reached_the_target() 
     assert table.history.best.value == 0.05
 
 
-def test_where_the_best_value_counts_what_comes_after_the_target_counts_too() -> None:
+def test_with_value_best_a_better_report_after_the_target_counts() -> None:
     table = Table(trials=3, target_value=0.1, value="best")
     table.report(0, 1, 0.05)
     assert table.report(0, 2, 0.01) == []
@@ -73,25 +73,25 @@ def test_where_the_best_value_counts_what_comes_after_the_target_counts_too() ->
     assert table.history.best.value == 0.01
 
 
-def test_a_trial_reaches_the_target_only_when_it_meets_the_constraints() -> None:
-    limits = parse_constraints(["latency <= 10"])
-    table = Table(trials=3, target_value=0.1, constraints=limits)
-    assert table.report(0, 1, 0.05) == []  # its latency is not known yet
+def test_only_a_trial_that_meets_the_constraints_reaches_the_target() -> None:
+    constraints = parse_constraints(["latency <= 10"])
+    table = Table(trials=3, target_value=0.1, constraints=constraints)
+    assert table.report(0, 1, 0.05) == []  # it has not reported its latency
     assert table.report(0, 2, 0.05, latency=20.0) == []
     assert table.report(0, 3, 0.05, latency=9.0) == ["stop 0/1"]
     assert table.end(0, cut=True) == ["finish: target 0.1 reached by trial 0"]
 
 
-def test_the_better_of_two_that_reach_the_target_is_named() -> None:
+def test_of_two_trials_that_reach_the_target_the_better_one_is_named() -> None:
     table = Table(slots=2, trials=9, target_value=0.1)
     table.report(0, 1, 0.1)
-    assert table.report(1, 1, 0.02) == ["stop 1/1"]  # was told to stop already, and now to finish
+    assert table.report(1, 1, 0.02) == ["stop 1/1"]  # its earlier stop request had another reason
     table.end(0, cut=True)
     assert table.end(1, cut=True) == ["finish: target 0.1 reached by trial 1"]
     assert table.history.best.id == 1
 
 
-def test_a_trial_that_a_rule_has_stopped_may_still_reach_the_target() -> None:
+def test_a_trial_with_a_stop_request_can_still_reach_the_target() -> None:
     table = Table(
         slots=2, trials=9, max_steps=9, stopping="asha", stopper=ASHA(eta=2, min_steps=1), target_value=0.1
     )
@@ -103,7 +103,7 @@ def test_a_trial_that_a_rule_has_stopped_may_still_reach_the_target() -> None:
     assert table.history.best.id == 1
 
 
-def test_a_trial_that_reached_the_target_and_hangs_is_killed_and_counts() -> None:
+def test_a_trial_that_hangs_after_the_target_is_killed_and_completes() -> None:
     table = Table(slots=2, trials=9, target_value=0.1)
     table.report(0, 1, 0.1)
     assert table.conductor.wake_at(table.now) == table.now + GRACE_SECONDS
@@ -114,31 +114,31 @@ def test_a_trial_that_reached_the_target_and_hangs_is_killed_and_counts() -> Non
 
 
 @pytest.mark.parametrize("how", ["fail", "lose", "end"])
-def test_however_its_attempt_ends_the_trial_that_reached_the_target_finishes(how: str) -> None:
+def test_a_trial_that_reached_the_target_completes_however_its_attempt_ends(how: str) -> None:
     table = Table(trials=3, target_value=0.1)
     table.report(0, 1, 0.1)
     assert getattr(table, how)(0) == ["finish: target 0.1 reached by trial 0"]
     assert table.trial(0).state is State.COMPLETED
 
 
-def test_a_killed_driver_s_target_is_reached_in_the_next_drive() -> None:
+def test_after_a_kill_the_next_driver_finishes_a_study_whose_target_is_reached() -> None:
     table = Table(slots=2, trials=3, target_value=0.1)
     table.report(0, 1, 0.1)
     table.kill_driver()
     assert not table.nothing_left()
     assert table.start(2) == ["finish: target 0.1 reached by trial 0"]
-    assert table.trial(1).state is State.STOPPED  # it was told so
+    assert table.trial(1).state is State.STOPPED  # it had a request to stop
 
 
-def test_what_a_killed_driver_did_not_hear_reaches_the_target_when_it_is_recovered() -> None:
+def test_a_recovered_report_can_reach_the_target() -> None:
     table = Table(trials=3, target_value=0.1)
-    last_words = table.a_report(0, 1, 0.1)
+    report = table.a_report(0, 1, 0.1)
     table.kill_driver()
-    assert table(last_words) == ["stop 0/1"]
+    assert table(report) == ["stop 0/1"]
     assert table.start() == ["finish: target 0.1 reached by trial 0"]
 
 
-def test_a_harder_target_goes_on_and_an_easier_one_ends_the_study_at_once() -> None:
+def test_a_resume_with_a_harder_target_continues_the_study() -> None:
     table = Table(trials=9, target_value=0.1)
     table.report(0, 1, 0.1)
     table.end(0, cut=True)
@@ -150,12 +150,12 @@ def test_a_harder_target_goes_on_and_an_easier_one_ends_the_study_at_once() -> N
     table.report(1, 1, 0.05)
 
 
-def test_an_easier_target_is_reached_by_a_trial_that_has_finished() -> None:
+def test_a_resume_with_a_target_that_a_finished_trial_meets_ends_the_study() -> None:
     table = Table(trials=9, target_value=0.01)
     table.report(0, 1, 0.1)
     table.end(0)
     table.kill_driver(target_value=0.2)
-    assert table.nothing_left() is False  # a trial of the killed driver is to be recovered
+    assert table.nothing_left() is False  # reports of the killed driver's trial may have to be recovered
     assert table.start() == ["finish: target 0.2 reached by trial 0"]
     table.stop()
     assert table.nothing_left()
@@ -164,33 +164,33 @@ def test_an_easier_target_is_reached_by_a_trial_that_has_finished() -> None:
 # --- patience ---------------------------------------------------------------------------------------------
 
 
-def values(table: Table, *losses: float) -> list[str]:
-    """Report and end one trial after the other, and return what was decided last."""
-    said: list[str] = []
+def end_trials(table: Table, *losses: float) -> list[str]:
+    """Report and end one trial after the other, and return the last decisions."""
+    decisions: list[str] = []
     for loss in losses:
         (number,) = table.history.running
         table.report(number, 1, loss)
-        said = table.end(number)
-    return said
+        decisions = table.end(number)
+    return decisions
 
 
-def test_no_more_trials_are_made_after_so_many_without_a_better_value() -> None:
+def test_no_trial_is_created_when_patience_is_exhausted() -> None:
     table = Table(trials=99, patience=3)
-    assert values(table, 0.5, 0.6, 0.4, 0.5, 0.4)[0].startswith("create")
-    assert values(table, 0.7) == ["finish: no better value in the last 3 trials (patience 3)"]
+    assert end_trials(table, 0.5, 0.6, 0.4, 0.5, 0.4)[0].startswith("create")
+    assert end_trials(table, 0.7) == ["finish: no better value in the last 3 trials (patience 3)"]
     assert table.nothing_left()
 
 
-def test_patience_is_a_total_and_may_be_raised() -> None:
+def test_a_resume_with_more_patience_continues_the_study() -> None:
     table = Table(trials=99, patience=1)
-    assert values(table, 0.5, 0.6) == ["finish: no better value in the last trial (patience 1)"]
+    assert end_trials(table, 0.5, 0.6) == ["finish: no better value in the last trial (patience 1)"]
     table.kill_driver(patience=2)
     assert not table.nothing_left()
     assert table.start() == ["create 2", "place 2/1"]
-    assert values(table, 0.7) == ["finish: no better value in the last 2 trials (patience 2)"]
+    assert end_trials(table, 0.7) == ["finish: no better value in the last 2 trials (patience 2)"]
 
 
-def test_those_that_run_when_patience_is_out_may_change_it() -> None:
+def test_a_running_trial_can_still_find_a_better_value_when_patience_is_exhausted() -> None:
     table = Table(slots=3, trials=99, patience=1)
     table.report(0, 1, 0.5)
     assert table.end(0) == ["create 3", "place 3/1"]
@@ -205,7 +205,7 @@ def test_those_that_run_when_patience_is_out_may_change_it() -> None:
     assert table.end(5) == ["finish: no better value in the last 3 trials (patience 1)"]
 
 
-def test_failed_trials_do_not_count_and_those_that_a_rule_stopped_do() -> None:
+def test_stopped_trials_count_for_patience_and_failed_trials_do_not() -> None:
     table = Table(
         slots=1, trials=99, retries=0, patience=2, max_steps=9, stopping="asha", stopper=ASHA(eta=2, min_steps=1)
     )
@@ -221,9 +221,9 @@ def test_failed_trials_do_not_count_and_those_that_a_rule_stopped_do() -> None:
     assert table.trial(3).state is State.STOPPED
 
 
-def test_patience_counts_from_the_first_trial_that_may_be_the_best() -> None:
-    limits = parse_constraints(["latency <= 10"])
-    table = Table(trials=99, patience=1, constraints=limits)
+def test_patience_counts_from_the_first_trial_that_meets_the_constraints() -> None:
+    constraints = parse_constraints(["latency <= 10"])
+    table = Table(trials=99, patience=1, constraints=constraints)
     for number in range(4):
         table.report(number, 1, 0.1, latency=11.0)
         assert table.end(number)[0].startswith("create")
@@ -233,7 +233,7 @@ def test_patience_counts_from_the_first_trial_that_may_be_the_best() -> None:
     assert table.end(5) == ["finish: no better value in the last trial (patience 1)"]
 
 
-def test_trials_that_a_deadline_stopped_do_not_try_the_patience() -> None:
+def test_trials_that_the_deadline_stopped_do_not_count_for_patience() -> None:
     table = Table(slots=2, trials=99, patience=1, deadline_seconds=10.0)
     table.report(0, 1, 0.5)
     table.end(0)
@@ -245,40 +245,40 @@ def test_trials_that_a_deadline_stopped_do_not_try_the_patience() -> None:
     assert table.start()[0].startswith("create")
 
 
-def test_what_is_enqueued_is_tried_when_patience_is_out() -> None:
+def test_an_enqueued_configuration_is_tried_when_patience_is_exhausted() -> None:
     table = Table(trials=99, patience=1)
-    values(table, 0.5)
+    end_trials(table, 0.5)
     table(ev.Enqueued(table.now, {"lr": 0.01, "act": "relu"}))
     table.report(1, 1, 0.6)
     assert table.end(1) == ["create 2", "place 2/1"]
-    assert values(table, 0.6) == ["finish: no better value in the last 2 trials (patience 1)"]
+    assert end_trials(table, 0.6) == ["finish: no better value in the last 2 trials (patience 1)"]
 
 
-def test_the_limit_of_trials_comes_before_patience() -> None:
+def test_the_limit_of_trials_is_named_before_patience() -> None:
     table = Table(trials=2, patience=1)
-    assert values(table, 0.5, 0.6) == ["finish: all 2 trials done"]
+    assert end_trials(table, 0.5, 0.6) == ["finish: all 2 trials done"]
 
 
-def test_decisions_by_patience_are_those_of_a_study_that_was_not_killed() -> None:
-    straight, killed = Table(trials=99, patience=3), Table(trials=99, patience=3)
+def test_patience_decides_the_same_after_kills_of_the_driver() -> None:
+    unkilled, killed = Table(trials=99, patience=3), Table(trials=99, patience=3)
     for loss in (0.5, 0.6, 0.4, 0.5, 0.5, 0.5):
-        for table in (straight, killed):
+        for table in (unkilled, killed):
             (number,) = table.history.running
             table.report(number, 1, loss)
             table.end(number)
             if table is killed:
                 table.kill_driver()
                 table.start()
-    assert straight.history.finish_reason == killed.history.finish_reason is not None
-    assert len(straight.history.trials) == len(killed.history.trials)
-    assert state(straight.history)["trials_since_best"] == state(killed.history)["trials_since_best"]
+    assert unkilled.history.finish_reason == killed.history.finish_reason is not None
+    assert len(unkilled.history.trials) == len(killed.history.trials)
+    assert state(unkilled.history)["trials_since_best"] == state(killed.history)["trials_since_best"]
 
 
 # --- convergence ------------------------------------------------------------------------------------------
 
 
-class Expecting(Random):
-    """Expects of each trial in turn what it is given, and then nothing."""
+class SearcherWithGains(Random):
+    """Random search that expects the given gains of its trials, in order, and then no gain."""
 
     def __init__(self, *gains: float | None) -> None:
         self.gains = list(gains)
@@ -288,11 +288,11 @@ class Expecting(Random):
         return self.gains[number] if number < len(self.gains) else 0.0
 
 
-WORTH = CONVERGED_SHARE * 0.5  # with the values of converging()
+MINIMUM_GAIN = CONVERGED_SHARE * 0.5  # a smaller gain is not worth a trial, with the values of table_with_gains()
 
 
-def converging(*gains: float | None, **settings: Any) -> Table:
-    table = Table(searcher=Expecting(*gains), trials=99, stop_when_converged=True, **settings)
+def table_with_gains(*gains: float | None, **settings: Any) -> Table:
+    table = Table(searcher=SearcherWithGains(*gains), trials=99, stop_when_converged=True, **settings)
     for loss in (0.0, 0.5, 0.5):
         (number,) = table.history.running
         table.report(number, 1, loss)
@@ -300,34 +300,34 @@ def converging(*gains: float | None, **settings: Any) -> Table:
     return table
 
 
-def test_a_study_stops_when_its_searcher_expects_next_to_nothing_of_several_trials() -> None:
-    table = converging(None, None, 1.0, 0.9 * WORTH)
-    assert values(table, *[0.5] * (CONVERGED_TRIALS - 1))[0].startswith("create")
-    assert values(table, 0.5) == ["finish: converged: the searcher expects no improvement worth another trial"]
+def test_a_study_finishes_when_its_searcher_expects_too_little_gain_from_several_trials() -> None:
+    table = table_with_gains(None, None, 1.0, 0.9 * MINIMUM_GAIN)
+    assert end_trials(table, *[0.5] * (CONVERGED_TRIALS - 1))[0].startswith("create")
+    assert end_trials(table, 0.5) == ["finish: converged: the searcher expects no improvement worth another trial"]
     assert len(table.history.trials) == 3 + CONVERGED_TRIALS
     assert table.nothing_left()
 
 
-@pytest.mark.parametrize("gain", [1.1 * WORTH, None])
-def test_one_trial_of_which_more_is_expected_begins_the_count_anew(gain: float | None) -> None:
-    table = converging(*[0.0] * 4, gain)
-    assert values(table, *[0.5] * (CONVERGED_TRIALS + 1))[0].startswith("create")
-    assert values(table, 0.5)[0].startswith("finish: converged")
+@pytest.mark.parametrize("gain", [1.1 * MINIMUM_GAIN, None])
+def test_a_trial_with_enough_or_unknown_expected_gain_restarts_the_count(gain: float | None) -> None:
+    table = table_with_gains(*[0.0] * 4, gain)
+    assert end_trials(table, *[0.5] * (CONVERGED_TRIALS + 1))[0].startswith("create")
+    assert end_trials(table, 0.5)[0].startswith("finish: converged")
 
 
-def test_what_was_expected_is_in_the_log_and_counts_after_a_kill() -> None:
-    table = converging(None, None, 1.0)
-    values(table, *[0.5] * (CONVERGED_TRIALS - 1))
+def test_expected_gains_are_logged_and_count_after_a_kill() -> None:
+    table = table_with_gains(None, None, 1.0)
+    end_trials(table, *[0.5] * (CONVERGED_TRIALS - 1))
     assert [trial.expected_gain for trial in table.history.trials][2:] == [1.0, *[0.0] * CONVERGED_TRIALS]
     table.kill_driver()
     table.start()
-    assert values(table, 0.5)[0].startswith("finish: converged")
+    assert end_trials(table, 0.5)[0].startswith("finish: converged")
 
 
-def test_trials_that_run_do_not_count_for_convergence() -> None:
+def test_running_trials_do_not_count_for_convergence() -> None:
     table = Table(
-        slots=CONVERGED_TRIALS + 2, searcher=Expecting(), trials=99, stop_when_converged=True
-    )  # all are expected to gain nothing before any value is known
+        slots=CONVERGED_TRIALS + 2, searcher=SearcherWithGains(), trials=99, stop_when_converged=True
+    )  # no gain is expected of any of them, before there are values
     for number, loss in enumerate([0.0, *[0.5] * (CONVERGED_TRIALS - 2)]):
         table.report(number, 1, loss)
         assert table.end(number)[0].startswith("create")
@@ -335,16 +335,16 @@ def test_trials_that_run_do_not_count_for_convergence() -> None:
     assert table.end(CONVERGED_TRIALS - 1) == []
 
 
-def test_without_the_setting_nothing_is_expected() -> None:
-    table = Table(searcher=Expecting(), trials=99)
-    assert values(table, *[0.5] * 9)[0].startswith("create")
+def test_without_stop_when_converged_no_expected_gain_is_recorded() -> None:
+    table = Table(searcher=SearcherWithGains(), trials=99)
+    assert end_trials(table, *[0.5] * 9)[0].startswith("create")
     assert all(trial.expected_gain is None for trial in table.history.trials)
 
 
-# --- the time of a trial ----------------------------------------------------------------------------------
+# --- max_trial_time ---------------------------------------------------------------------------------------
 
 
-def test_a_trial_whose_time_is_up_ends_and_keeps_its_value() -> None:
+def test_a_trial_that_reaches_max_trial_time_completes_with_its_value() -> None:
     table = Table(trials=2, max_trial_seconds=60.0)
     assert table.conductor.wake_at(table.now) == START + 60.0
     table.report(0, 1, 0.5)
@@ -359,11 +359,11 @@ def test_a_trial_whose_time_is_up_ends_and_keeps_its_value() -> None:
     assert trial.failures == 0
 
 
-def test_one_that_does_not_end_in_time_is_killed_and_keeps_its_value() -> None:
+def test_a_trial_that_does_not_stop_in_its_grace_period_is_killed_and_keeps_its_value() -> None:
     table = Table(trials=1, max_trial_seconds=100.0)
     table.report(0, 1, 0.5)
     table.later(100.0)
-    assert table.conductor.wake_at(table.now) == table.now + 10.0  # a tenth of its time
+    assert table.conductor.wake_at(table.now) == table.now + 10.0  # the grace period is a tenth of max_trial_time
     assert table.later(9.0) == []
     assert table.later(1.0) == ["kill 0/1"]
     assert table.conductor.wake_at(table.now) is None
@@ -371,25 +371,25 @@ def test_one_that_does_not_end_in_time_is_killed_and_keeps_its_value() -> None:
     assert (table.trial(0).state, table.trial(0).value) == (State.COMPLETED, 0.5)
 
 
-def test_the_grace_is_a_few_seconds_at_least() -> None:
+def test_the_grace_period_has_a_minimum() -> None:
     table = Table(trials=1, max_trial_seconds=1.0)
     table.later(1.0)
     assert table.conductor.wake_at(table.now) == table.now + 5.0
 
 
 @pytest.mark.parametrize("how", ["killed", "lose", "cut"])
-def test_one_without_a_value_fails_and_is_not_tried_again(how: str) -> None:
+def test_a_trial_without_a_value_at_max_trial_time_fails_and_is_not_retried(how: str) -> None:
     table = Table(trials=1, retries=3, max_trial_seconds=60.0)
     table.later(60.0)
     table.later(6.0)
-    said = table.end(0, cut=True) if how == "cut" else getattr(table, how)(0)
-    assert said == ["give up 0", "finish: all 1 trials done"]
+    decisions = table.end(0, cut=True) if how == "cut" else getattr(table, how)(0)
+    assert decisions == ["give up 0", "finish: all 1 trials done"]
     trial = table.trial(0)
     assert (trial.state, trial.error_kind, trial.failures) == (State.FAILED, "max_trial_time", 0)
     assert trial.error == "no value of 'loss' within its time of 60 s (max_trial_time)"
 
 
-def test_the_time_counts_over_all_attempts_of_a_trial() -> None:
+def test_max_trial_time_covers_all_attempts_of_a_trial() -> None:
     table = Table(trials=1, retries=1, max_trial_seconds=60.0)
     table.report(0, 1, 0.5)
     table.now += 40.0
@@ -400,7 +400,7 @@ def test_the_time_counts_over_all_attempts_of_a_trial() -> None:
     assert table.trial(0).state is State.COMPLETED
 
 
-def test_a_driver_that_is_killed_takes_none_of_a_trial_s_time() -> None:
+def test_time_without_a_driver_does_not_count_for_max_trial_time() -> None:
     table = Table(trials=1, max_trial_seconds=60.0)
     table.now += 40.0
     table.report(0, 1, 0.5)
@@ -411,7 +411,7 @@ def test_a_driver_that_is_killed_takes_none_of_a_trial_s_time() -> None:
     assert table.conductor.wake_at(table.now) == table.now + 20.0
 
 
-def test_a_driver_killed_after_the_time_was_up_has_told_the_trial_to_finish() -> None:
+def test_a_trial_at_max_trial_time_completes_after_a_kill_of_the_driver() -> None:
     table = Table(trials=1, max_trial_seconds=60.0)
     table.report(0, 1, 0.5)
     table.later(60.0)
@@ -420,7 +420,7 @@ def test_a_driver_killed_after_the_time_was_up_has_told_the_trial_to_finish() ->
     assert table.trial(0).state is State.COMPLETED
 
 
-def test_a_trial_whose_last_attempt_failed_as_its_time_was_up_gets_one_more_step() -> None:
+def test_a_trial_that_fails_after_max_trial_time_is_retried_for_one_step() -> None:
     table = Table(trials=1, retries=1, max_trial_seconds=60.0)
     table.report(0, 1, 0.5)
     table.now += 70.0
@@ -429,7 +429,7 @@ def test_a_trial_whose_last_attempt_failed_as_its_time_was_up_gets_one_more_step
     assert (table.trial(0).state, table.trial(0).value) == (State.COMPLETED, 0.5)
 
 
-def test_a_trial_that_does_not_stop_when_a_rule_says_so_is_ended_by_the_time_limit() -> None:
+def test_a_trial_that_ignores_a_stop_request_is_killed_after_max_trial_time() -> None:
     table = Table(
         slots=2, trials=2, max_steps=9, stopping="asha", stopper=ASHA(eta=2, min_steps=1), max_trial_seconds=60.0
     )
@@ -442,7 +442,7 @@ def test_a_trial_that_does_not_stop_when_a_rule_says_so_is_ended_by_the_time_lim
     assert table.trial(1).state is State.STOPPED
 
 
-def test_a_trial_of_the_user_s_own_code_may_take_its_time() -> None:
+def test_max_trial_time_does_not_limit_trials_of_ask_and_tell() -> None:
     table = Table(slots=0, trials=1, max_trial_seconds=60.0)
     table(ev.DriverStarted(table.now, 1, "host"))
     assert table(ev.TrialRequested(table.now)) == ["create 0", "place 0/1 on outside"]
@@ -454,7 +454,7 @@ def test_a_trial_of_the_user_s_own_code_may_take_its_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"target_value": math.nan}, "target: nan must be finite"),
         ({"target_value": "0.9"}, "target: '0.9' must be a number, a value of 'loss'"),
@@ -463,21 +463,21 @@ def test_a_trial_of_the_user_s_own_code_may_take_its_time() -> None:
         ({"stop_when_converged": "yes"}, "stop_when_converged: 'yes' must be True or False"),
     ],
 )
-def test_settings_that_make_no_sense(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingError) as caught:
+def test_an_invalid_setting_is_an_error(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError) as error:
         Table(**settings)
-    assert str(caught.value).startswith(said)
+    assert str(error.value).startswith(message)
 
 
 @pytest.mark.parametrize("setting", ["target", "patience", "stop_when_converged"])
-def test_several_objectives_have_no_single_value_to_go_by(setting: str) -> None:
+def test_a_setting_that_ends_a_study_early_needs_a_single_objective(setting: str) -> None:
     value = True if setting == "stop_when_converged" else 1
-    given: dict[str, Any] = {{"target": "target_value"}.get(setting, setting): value}
+    stored: dict[str, Any] = {{"target": "target_value"}.get(setting, setting): value}
     both = (Objective("loss", False), Objective("size", False))
     with pytest.raises(
         SettingError, match=f"^{setting}: needs a single objective, and there are 2: loss and size"
     ):
-        Table(objectives=both, **given)
+        Table(objectives=both, **stored)
 
 
 # --- real studies -----------------------------------------------------------------------------------------
@@ -491,11 +491,11 @@ def descend(trial: tt.Trial) -> None:
 
 
 def study(folder: Path, train: Any = descend, **settings: Any) -> tt.Result:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "minimize": "loss", "trials": 50, "name": "s", "workers": 2, "searcher": "random", "stopping": "none",
         "progress": False, "seed": 0,
     }  # fmt: skip
-    return tt.tune(train, {"rate": tt.Float(0.1, 0.5)}, store=folder / "s.db", **given | settings)
+    return tt.tune(train, {"rate": tt.Float(0.1, 0.5)}, store=folder / "s.db", **defaults | settings)
 
 
 @pytest.mark.parametrize("value", ["best", "last"])
@@ -511,7 +511,7 @@ def test_a_study_ends_when_its_target_is_reached(value: str, tmp_path: Path) -> 
     assert tt.studies(store=tmp_path / "s.db")[0].finished == result.finished
 
 
-def test_a_study_ends_when_its_patience_is_out(tmp_path: Path) -> None:
+def test_a_study_ends_when_its_patience_is_exhausted(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> float:
         return 0.0
 
@@ -533,13 +533,13 @@ def test_a_study_ends_when_its_search_has_converged(tmp_path: Path) -> None:
     assert len(further.trials) == len(result.trials) + 1
 
 
-class SearcherOfMine:
+class SearcherWithoutGains:
     def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, Any]:
         return {"rate": float(rng.uniform(0.1, 0.5))}
 
 
-@pytest.mark.parametrize("searcher", ["random", tt.search.Sobol(), SearcherOfMine()])
-def test_convergence_needs_a_searcher_that_can_tell(searcher: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("searcher", ["random", tt.search.Sobol(), SearcherWithoutGains()])
+def test_convergence_needs_a_searcher_with_expected_gains(searcher: Any, tmp_path: Path) -> None:
     with pytest.raises(
         SettingError, match="stop_when_converged: needs searcher='bayes', or one with expected_gain"
     ):
@@ -548,13 +548,13 @@ def test_convergence_needs_a_searcher_that_can_tell(searcher: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_trial_that_takes_too_long_ends_with_the_value_it_has(hangs: bool, tmp_path: Path) -> None:
+def test_a_trial_that_takes_too_long_completes_with_its_value(hangs: bool, tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> None:
         for step in trial.steps():
             trial.report(loss=1 / step)
             time.sleep(3600 if hangs else 0.01)
 
-    # Long enough for a worker to begin on a busy machine.
+    # Six seconds suffice for a worker to start on a busy machine.
     result = study(tmp_path, train, trials=1, max_steps=1_000_000, max_trial_time="6s")
     assert result.finished == "all 1 trials done"
     (trial,) = result.trials
@@ -565,7 +565,7 @@ def test_a_trial_that_takes_too_long_ends_with_the_value_it_has(hangs: bool, tmp
     assert "its time of 6 s" in shown
 
 
-def test_a_trial_that_takes_too_long_for_a_value_fails_at_once(tmp_path: Path) -> None:
+def test_a_trial_without_a_value_in_max_trial_time_fails_without_retries(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> None:
         time.sleep(3600)
 
@@ -593,7 +593,7 @@ high = 0.5
 """
 
 
-def test_a_study_file_has_the_same_settings_and_show_tells_them(tmp_path: Path) -> None:
+def test_a_study_file_sets_target_patience_and_max_trial_time_and_show_prints_them(tmp_path: Path) -> None:
     file, store = tmp_path / "s.toml", str(tmp_path / "s.db")
     file.write_text(FILE)
     ran = CliRunner().invoke(cli, ["run", str(file), "--store", store], catch_exceptions=False)
@@ -605,6 +605,6 @@ def test_a_study_file_has_the_same_settings_and_show_tells_them(tmp_path: Path) 
     assert (limits["target"], limits["patience"], limits["max_trial_time"]) == (0.4, 15, 3600.0)
 
 
-def test_progress_tells_what_may_end_the_study_early() -> None:
+def test_progress_names_what_may_end_the_study_early() -> None:
     spec = Table(slots=0, trials=9, target_value=0.95, patience=20, stop_when_converged=True).spec
     assert goal_line(spec) == "minimize loss within 9 trials; ends early by target 0.95, patience 20, convergence"
