@@ -1,4 +1,4 @@
-"""Failures that are all alike stop a study; others are retried, later each time, unless it is of no use."""
+"""Tests of failures: equal ones stop a study, permanent ones are not retried, others are retried with backoff."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def failing(**settings: Any) -> Table:
 # --- when a study stops -----------------------------------------------------------------------------------
 
 
-def test_three_failures_alike_stop_a_study() -> None:
+def test_three_equal_failures_stop_a_study() -> None:
     table = failing()
     assert table.fail(0, error=ZERO) == ["create 4", "place 4/1"]
     assert table.fail(1, error=ZERO) == ["create 5", "place 5/1"]
     decisions = table.fail(2, error=ZERO)
     assert decisions[0] == "stop, as 0, 1, 2 failed alike"
-    assert decisions[1:] == [f"{what} {trial}/1" for trial in (3, 4, 5) for what in ("move", "kill")]
+    assert decisions[1:] == [f"{request} {trial}/1" for trial in (3, 4, 5) for request in ("move", "kill")]
     assert table.history.failed_alike == (0, 1, 2)
     for trial in (3, 4, 5):
         assert table.killed(trial) == []
@@ -51,14 +51,14 @@ def test_three_failures_alike_stop_a_study() -> None:
     assert [table.trial(trial).failures for trial in range(6)] == [1, 1, 1, 0, 0, 0]
 
 
-def test_a_study_that_goes_on_whatever_fails() -> None:
+def test_with_on_failure_go_on_equal_failures_do_not_stop_a_study() -> None:
     table = failing(on_failure="go_on", retries=0)
     for trial in range(8):
         assert "stop" not in " ".join(table.fail(trial, error=ZERO))
     assert table.fail(8, error=ZERO) == ["give up 8", "finish: all 9 trials done"]
 
 
-def test_once_a_trial_has_reported_failures_do_not_stop_a_study() -> None:
+def test_failures_after_a_report_of_another_trial_do_not_stop_a_study() -> None:
     table = failing()
     table.report(3, 1, 0.5)
     for trial in (0, 1, 2, 4, 5):
@@ -66,7 +66,7 @@ def test_once_a_trial_has_reported_failures_do_not_stop_a_study() -> None:
     assert not table.history.failed_alike
 
 
-def test_failures_after_a_report_are_of_their_own() -> None:
+def test_failures_of_trials_that_have_reported_do_not_stop_a_study() -> None:
     table = failing()
     for trial in (0, 1, 2):
         table.report(trial, 1, 0.5)
@@ -74,7 +74,7 @@ def test_failures_after_a_report_are_of_their_own() -> None:
     assert not table.history.failed_alike
 
 
-def test_a_metric_of_another_name_stops_a_study() -> None:
+def test_three_trials_without_the_metric_stop_a_study() -> None:
     table = failing()
     for trial in (0, 1, 2):
         table.report(trial, 1, accuracy=0.5)
@@ -91,14 +91,14 @@ def test_a_metric_of_another_name_stops_a_study() -> None:
         [traceback("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")] * 3,
     ],
 )
-def test_other_errors_and_want_of_memory_do_not_stop_a_study(errors: list[str]) -> None:
+def test_different_errors_and_memory_errors_do_not_stop_a_study(errors: list[str]) -> None:
     table = failing()
     for trial, error in enumerate(errors):
         table.fail(trial, error=error)
     assert not table.history.failed_alike
 
 
-def test_a_worker_killed_for_want_of_memory_is_its_configurations_doing() -> None:
+def test_workers_that_run_out_of_memory_do_not_stop_a_study() -> None:
     table = failing()
     for trial in (0, 1, 2):
         table.fail(trial, "memory", "ran out of memory")
@@ -113,14 +113,14 @@ def test_a_worker_killed_for_want_of_memory_is_its_configurations_doing() -> Non
         ["killed by signal 11", "killed by signal 11", "killed by signal 11"],
     ],
 )
-def test_errors_are_alike_whatever_values_they_quote(errors: list[str]) -> None:
+def test_errors_that_differ_only_in_quoted_values_are_equal(errors: list[str]) -> None:
     table = failing()
     for trial, error in enumerate(errors):
         table.fail(trial, error=error)
     assert table.history.failed_alike == (0, 1, 2)
 
 
-def test_commands_fail_alike_by_what_they_print() -> None:
+def test_failures_of_commands_are_compared_by_the_last_line_of_output() -> None:
     table = failing()
     for trial in (0, 1):
         table.fail(trial, "exited", "exited with status 1", f"epoch 1\nno file data-{trial}.csv\n")
@@ -132,7 +132,7 @@ def test_commands_fail_alike_by_what_they_print() -> None:
     assert table.history.failed_alike == (0, 1, 2)
 
 
-def test_a_trial_told_to_have_failed_stops_no_study_of_its_users() -> None:
+def test_failures_told_by_the_user_do_not_stop_a_study() -> None:
     table = Table(slots=0, trials=9, target=Target("outside"), on_failure="stop", retries=0)
     for trial in range(4):
         table(ev.TrialRequested(table.now))
@@ -140,7 +140,7 @@ def test_a_trial_told_to_have_failed_stops_no_study_of_its_users() -> None:
     assert not table.history.failed_alike
 
 
-def test_a_study_of_three_trials_that_all_fail_alike_can_go_on() -> None:
+def test_a_study_whose_last_three_trials_fail_equally_stops_and_does_not_finish() -> None:
     table = failing(trials=3, retries=0)
     for trial in (0, 1, 2):
         table.fail(trial, error=ZERO)
@@ -148,20 +148,20 @@ def test_a_study_of_three_trials_that_all_fail_alike_can_go_on() -> None:
     assert table.conductor.halted
 
 
-# --- what runs again --------------------------------------------------------------------------------------
+# --- retries by the user ----------------------------------------------------------------------------------
 
 
-def test_the_failed_trials_of_a_stopped_study_run_again() -> None:
+def test_the_failed_trials_of_a_stopped_study_are_retried() -> None:
     table = failing(trials=4, retries=0)
     for trial in (0, 1, 2):
         table.fail(trial, error=ZERO)
     table.killed(3)
     table.stop()
     table.kill_driver()
-    again = to_retry(table.history.trials)
-    assert again == [0, 1, 2]
-    assert table(*(ev.Retry(table.now, trial) for trial in again)) == ["retry 0", "retry 1", "retry 2"]
-    assert table.dropped(*(ev.Retry(table.now, trial) for trial in again))
+    failed = to_retry(table.history.trials)
+    assert failed == [0, 1, 2]
+    assert table(*(ev.Retry(table.now, trial) for trial in failed)) == ["retry 0", "retry 1", "retry 2"]
+    assert table.dropped(*(ev.Retry(table.now, trial) for trial in failed))
     assert table.history.counts[State.FAILED] == 0
     assert not table.nothing_left()
     assert table.start(slots=4) == ["place 3/2", "place 0/2", "place 1/2", "place 2/2"]
@@ -173,7 +173,7 @@ def test_the_failed_trials_of_a_stopped_study_run_again() -> None:
     assert table.end(3) == ["finish: all 4 trials done"]
 
 
-def test_a_trial_that_has_ended_well_is_not_retried() -> None:
+def test_a_completed_trial_is_not_retried() -> None:
     table = Table(trials=1)
     table.report(0, 1, 0.5)
     table.end(0)
@@ -181,7 +181,7 @@ def test_a_trial_that_has_ended_well_is_not_retried() -> None:
     assert table.dropped(ev.Retry(table.now, 0))
 
 
-def test_a_trial_that_waits_for_its_retry_may_be_given_all_its_attempts() -> None:
+def test_retry_resets_the_failures_of_a_waiting_trial() -> None:
     table = Table(trials=1, retries=1)
     table.fail(0)
     table.stop()
@@ -191,10 +191,10 @@ def test_a_trial_that_waits_for_its_retry_may_be_given_all_its_attempts() -> Non
     assert table.fail(0) + table.retry() == ["place 0/3"]
 
 
-# --- when a trial is tried again --------------------------------------------------------------------------
+# --- retries by the conductor -----------------------------------------------------------------------------
 
 
-def test_each_retry_comes_later_than_the_one_before() -> None:
+def test_the_wait_before_a_retry_doubles_up_to_a_maximum() -> None:
     assert [retry_seconds(failures) for failures in (1, 2, 3)] == [1.0, 2.0, 4.0]
     assert retry_seconds(10_000) == MAX_BACKOFF_SECONDS
 
@@ -209,7 +209,7 @@ def test_the_driver_wakes_for_a_retry() -> None:
     assert table.conductor.wake_at(table.now) == table.now + 2.0
 
 
-def test_a_lost_worker_is_no_reason_to_wait() -> None:
+def test_a_lost_trial_is_placed_again_without_a_wait() -> None:
     table = Table(trials=1, retries=2)
     table.fail(0)
     table.retry()
@@ -227,7 +227,7 @@ PERMANENT = [
 
 
 @pytest.mark.parametrize(("kind", "error", "output"), PERMANENT)
-def test_an_error_that_would_come_again_is_not_retried(kind: str, error: str, output: str) -> None:
+def test_a_permanent_error_is_not_retried(kind: str, error: str, output: str) -> None:
     table = Table(trials=2, retries=5)
     assert table.fail(0, kind, error, output) == ["give up 0", "create 1", "place 1/1"]
 
@@ -247,7 +247,7 @@ def test_other_errors_are_retried(kind: str, error: str, output: str) -> None:
     assert not is_permanent(trial)
 
 
-def test_the_exception_is_found_behind_notes_and_output() -> None:
+def test_the_exception_line_is_found_in_tracebacks_and_in_output() -> None:
     raised = TrialRecord(0, {}, 0.0, error_kind="raised", error=traceback("ValueError: a\nb\nc"), output="noise")
     assert exception_line(raised) == "ValueError: a"
     printed = TrialRecord(0, {}, 0.0, error_kind="exited", error="exited with status 1", output=f"x\n{ZERO}\n")
@@ -256,20 +256,20 @@ def test_the_exception_is_found_behind_notes_and_output() -> None:
     assert exception_line(silent) == "exited with status 1"
 
 
-def test_the_new_entries_are_read_as_they_were_written() -> None:
+def test_stop_after_failures_and_retry_are_read_as_they_were_written() -> None:
     for entry in (ev.StopAfterFailures(1.0, [0, 1, 2]), ev.Retry(1.0, 4)):
         assert Codec.event(Codec.kind(entry), Codec.body(entry)) == entry
     with pytest.raises(ValueError, match="its trials is"):
         Codec.event("StopFailing", '{"at":1.0,"trials":["a"]}')
 
 
-# --- as a newcomer meets it -------------------------------------------------------------------------------
+# --- real studies -----------------------------------------------------------------------------------------
 
 BROKEN = """
 import thriftune as tt
 
 def train(trial):
-    import a_module_that_nobody_has
+    import a_missing_module
     trial.report(loss=trial["lr"])
 
 if __name__ == "__main__":
@@ -285,34 +285,34 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_script_with_a_bug_says_so_and_goes_on_when_it_is_mended(tmp_path: Path) -> None:
+def test_a_script_with_a_bug_stops_with_the_traceback_and_continues_when_it_is_fixed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(BROKEN)
     failed = run(tmp_path, "script.py")
     assert failed.returncode == 1
     assert "study 's' has stopped: its first 3 trials have all failed alike" in failed.stderr
-    assert 'script.py", line 5, in train\n    import a_module_that_nobody_has\n' in failed.stderr
-    assert "ModuleNotFoundError: No module named 'a_module_that_nobody_has'\n" in failed.stderr
+    assert 'script.py", line 5, in train\n    import a_missing_module\n' in failed.stderr
+    assert "ModuleNotFoundError: No module named 'a_missing_module'\n" in failed.stderr
     assert "run the script again: the failed trials run again" in failed.stderr
     assert "driver.py" not in failed.stderr
     study = tt.load("s", store=tmp_path / "s.db")
-    # One more may have begun and failed before it was ended.
+    # Other trials may have started before the study stopped.
     assert {trial.attempts for trial in study.trials if trial.state is State.FAILED} == {1}
     assert len(study.trials) <= 5
     again = run(tmp_path, "script.py")
     assert again.returncode == 1
     assert "has stopped: its first 3 trials" in again.stderr
-    script.write_text(script.read_text().replace("import a_module_that_nobody_has", "pass"))
-    mended = run(tmp_path, "script.py")
-    assert mended.stdout.startswith("20 "), mended.stderr
+    script.write_text(script.read_text().replace("import a_missing_module", "pass"))
+    fixed = run(tmp_path, "script.py")
+    assert fixed.stdout.startswith("20 "), fixed.stderr
     assert all(trial.state is State.COMPLETED for trial in tt.load("s", store=tmp_path / "s.db").trials)
 
 
-def test_failed_trials_run_again_if_asked_for(tmp_path: Path) -> None:
-    switch = tmp_path / "mended"
+def test_retry_failed_runs_failed_trials_again(tmp_path: Path) -> None:
+    fixed = tmp_path / "fixed"
 
     def train(trial: tt.Trial) -> float:
-        if trial.id in (1, 3) and not switch.exists():
+        if trial.id in (1, 3) and not fixed.exists():
             raise ValueError("not yet")
         return float(trial["lr"])
 
@@ -323,7 +323,7 @@ def test_failed_trials_run_again_if_asked_for(tmp_path: Path) -> None:
         )  # fmt: skip
 
     assert [trial.state for trial in tune().trials].count(State.FAILED) == 2
-    switch.touch()
+    fixed.touch()
     assert [trial.state for trial in tune().trials].count(State.FAILED) == 2
     result = tune(retry_failed=True)
     assert [trial.state for trial in result.trials] == [State.COMPLETED] * 5
@@ -346,14 +346,14 @@ high = 1.0
 """
 
 
-def test_a_command_that_fails_shows_its_output_and_is_resumed_when_mended(tmp_path: Path) -> None:
+def test_a_command_that_fails_shows_its_output_and_is_resumed_when_it_is_fixed(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(COMMAND)
-    (tmp_path / "train.py").write_text("print('reading the data')\nimport a_module_that_nobody_has\n")
+    (tmp_path / "train.py").write_text("print('reading the data')\nimport a_missing_module\n")
     failed = run(tmp_path, "-m", "thriftune", "run", "study.toml", "--store", "s.db")
     assert failed.returncode == 1
     assert "error: study 'c' has stopped: its first 3 trials have all failed alike" in failed.stderr
     assert "reading the data\nTraceback" in failed.stderr
-    assert "No module named 'a_module_that_nobody_has'" in failed.stderr
+    assert "No module named 'a_missing_module'" in failed.stderr
     assert "run the study file again (if it is unchanged: thriftune resume c --store" in failed.stderr
     (tmp_path / "train.py").write_text("print('loss=0.5')\n")
     resumed = run(tmp_path, "-m", "thriftune", "resume", "c", "--store", "s.db")
@@ -361,7 +361,7 @@ def test_a_command_that_fails_shows_its_output_and_is_resumed_when_mended(tmp_pa
     assert "6 completed" in resumed.stdout
 
 
-def test_a_command_that_is_not_there_is_tried_once_a_trial(tmp_path: Path) -> None:
+def test_a_missing_command_is_tried_once_per_trial(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(COMMAND.replace('"python"', '"pyhton-with-a-typo"'))
     failed = run(tmp_path, "-m", "thriftune", "run", "study.toml", "--store", "s.db")
     assert failed.returncode == 1
@@ -369,7 +369,7 @@ def test_a_command_that_is_not_there_is_tried_once_a_trial(tmp_path: Path) -> No
     assert {trial.attempts for trial in tt.load("c", store=tmp_path / "s.db").trials if trial.failures} == {1}
 
 
-def test_large_configurations_that_fail_do_not_stop_a_study(tmp_path: Path) -> None:
+def test_configurations_that_need_too_much_memory_do_not_stop_a_study(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> float:
         if trial["width"] > 10:
             raise MemoryError(f"{trial['width']} is too wide")
@@ -383,7 +383,7 @@ def test_large_configurations_that_fail_do_not_stop_a_study(tmp_path: Path) -> N
     assert result.finished == "all 12 trials done"
 
 
-def test_a_trial_that_is_retried_has_all_its_time() -> None:
+def test_a_retried_trial_gets_its_full_max_trial_time() -> None:
     table = Table(trials=1, retries=0, max_trial_seconds=50.0)
     table.later(50.0)
     table.later(5.0)
@@ -396,7 +396,7 @@ def test_a_trial_that_is_retried_has_all_its_time() -> None:
     assert table.later(1.0) == ["stop 0/2"]
 
 
-def test_a_retried_trial_has_all_its_reports() -> None:
+def test_a_retried_trial_keeps_its_reports() -> None:
     table = Table(trials=1, retries=0)
     table.report(0, 1, accuracy=0.1, saved=True)
     table.report(0, 2, 0.4)
@@ -410,16 +410,16 @@ def test_a_retried_trial_has_all_its_reports() -> None:
     assert table.start() == ["place 0/3 from 1"]
 
 
-def test_failed_trials_are_not_retried_where_nothing_would_run(tmp_path: Path) -> None:
+def test_retry_failed_does_nothing_when_a_limit_is_reached(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> float:
-        if trial.id and not (tmp_path / "mended").exists():
+        if trial.id and not (tmp_path / "fixed").exists():
             raise ValueError("not yet")
         return 0.1
 
     settings: dict[str, Any] = {"minimize": "loss", "trials": 4, "retries": 0, "name": "s", "workers": 1}
     settings |= {"store": tmp_path / "s.db", "progress": False}
     tt.tune(train, {"lr": tt.Float(0, 1)}, **settings)
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     limits: list[dict[str, Any]] = [{"target": 0.5}, {"deadline": 1e-6}]
     for limit in limits:
         result = tt.tune(train, {"lr": tt.Float(0, 1)}, retry_failed=True, **settings, **limit)
@@ -428,7 +428,7 @@ def test_failed_trials_are_not_retried_where_nothing_would_run(tmp_path: Path) -
     assert [trial.state for trial in result.trials].count(State.COMPLETED) == 4
 
 
-def test_show_says_why_a_study_has_stopped(tmp_path: Path) -> None:
+def test_show_prints_why_a_study_has_stopped(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> float:
         raise RuntimeError("boom")
 
