@@ -1,4 +1,4 @@
-"""Changed code is noticed, and what does not change a value is not."""
+"""Tests of fingerprints: changes of code and data are found, and changes of layout and comments are not."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ NUMBER = 0
 
 
 def module(folder: Path, source: str) -> ModuleType:
-    """A module of the user's, from its source; each time another one."""
+    """Return a new module "own" with this source."""
     global NUMBER
     NUMBER += 1
     path = folder / f"own_{NUMBER}.py"
     path.write_text(textwrap.dedent(source))
-    found = ModuleType("own")
-    found.__file__ = str(path)
-    sys.modules["own"] = found
-    exec(compile(path.read_text(), str(path), "exec"), found.__dict__)
-    return found
+    own = ModuleType("own")
+    own.__file__ = str(path)
+    sys.modules["own"] = own
+    exec(compile(path.read_text(), str(path), "exec"), own.__dict__)
+    return own
 
 
 TRAIN = '''
@@ -52,14 +52,14 @@ TRAIN = '''
         return Net().forward(x) * scale  # a comment
 
     def train(trial):
-        """What it does."""
+        """Report a loss."""
         for epoch in range(EPOCHS):
             trial.report(loss=helper(trial["lr"]) + RATE + IMAGES.sum(), note=NAME)
 '''
 
 
-def compared(folder: Path, *replacements: tuple[str, str]) -> tuple[list[str], list[str]]:
-    """What is found after the source of TRAIN was edited."""
+def changes_after(folder: Path, *replacements: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """Return the changes of code and of data that are found after edits of TRAIN."""
     before = of_function(module(folder, TRAIN).train)
     source = TRAIN
     for old, new in replacements:
@@ -72,14 +72,14 @@ def compared(folder: Path, *replacements: tuple[str, str]) -> tuple[list[str], l
     ("old", "new"),
     [
         ("# a comment", "# another comment"),
-        ('"""What it does."""', '"""What it does now."""'),
+        ('"""Report a loss."""', '"""Report the loss."""'),
         ('"""Documented."""', ""),
         ("x, scale=2.0", "x,   scale = 2.0"),
         ('"a secret"', "'a secret'"),
     ],
 )
-def test_words_and_layout_are_no_change(tmp_path: Path, old: str, new: str) -> None:
-    assert compared(tmp_path, (old, new)) == ([], [])
+def test_comments_docstrings_and_layout_are_no_change(tmp_path: Path, old: str, new: str) -> None:
+    assert changes_after(tmp_path, (old, new)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -95,43 +95,43 @@ def test_words_and_layout_are_no_change(tmp_path: Path, old: str, new: str) -> N
         ("scale=2.0", "scale=3.0", ["helper has changed"], ["helper(default 0) was 2.0, is now 3.0"]),
     ],
 )
-def test_what_a_function_reaches_is_compared(
+def test_code_and_data_that_a_function_uses_are_compared(
     tmp_path: Path, old: str, new: str, code: list[str], data: list[str]
 ) -> None:
-    assert compared(tmp_path, (old, new)) == (code, data)
+    assert changes_after(tmp_path, (old, new)) == (code, data)
 
 
-def test_texts_are_kept_as_digests_only(tmp_path: Path) -> None:
+def test_strings_are_stored_as_digests_only(tmp_path: Path) -> None:
     assert "a secret" not in str(of_function(module(tmp_path, TRAIN).train))
 
 
-def test_installed_code_is_not_part_of_it() -> None:
+def test_installed_code_is_not_part_of_a_fingerprint() -> None:
     def train(trial: tt.Trial) -> float:
         return float(np.mean([trial["lr"]]))
 
     assert list(of_function(train)) == ["code train"]
 
 
-def test_arguments_of_a_partial_function_and_closures() -> None:
-    def made(rate: float) -> Any:
+def test_arguments_of_partial_functions_and_closures_are_compared() -> None:
+    def make_train(rate: float) -> Any:
         def train(trial: Any, depth: int) -> float:
             return rate * depth * float(trial["lr"])
 
         return functools.partial(train, depth=int(rate) + 2)
 
-    assert changes(of_function(made(0.1)), of_function(made(0.1))) == ([], [])
-    found = changes(of_function(made(0.1)), of_function(made(1.5)))
-    assert found.code == []
-    assert found.data == ["partial(depth=) was 2, is now 3", "rate was 0.1, is now 1.5"]
+    assert changes(of_function(make_train(0.1)), of_function(make_train(0.1))) == ([], [])
+    difference = changes(of_function(make_train(0.1)), of_function(make_train(1.5)))
+    assert difference.code == []
+    assert difference.data == ["partial(depth=) was 2, is now 3", "rate was 0.1, is now 1.5"]
 
 
-def test_lambdas_are_compared_by_what_they_compute() -> None:
+def test_lambdas_are_compared_by_their_code() -> None:
     first, second, third = (lambda trial: trial["lr"]), (lambda trial: trial["lr"]), (lambda trial: -trial["lr"])
     assert changes(of_function(first), of_function(second)) == ([], [])
     assert changes(of_function(first), of_function(third)).code == ["<lambda> has changed"]
 
 
-def test_code_compiled_by_another_python_tells_nothing() -> None:
+def test_digests_of_different_python_versions_are_not_compared() -> None:
     assert changes({"code f": "py3.11:x"}, {"code f": "py3.12:y"}) == ([], [])
     assert changes({"code f": "py3.11:x"}, {"code f": "blake2b-y"}) == ([], [])
     assert changes({"code f": "py3.11:x"}, {"code f": "py3.11:y"}).code == ["f has changed"]
@@ -146,7 +146,7 @@ def test_a_fingerprint_is_the_same_in_every_process(tmp_path: Path) -> None:
     assert len({run(tmp_path, "show.py").stdout for _ in range(3)}) == 1
 
 
-def test_an_object_that_is_called_and_what_it_holds() -> None:
+def test_the_attributes_of_a_callable_object_are_compared() -> None:
     class Trainer:
         def __init__(self, epochs: int) -> None:
             self.epochs = epochs
@@ -155,12 +155,12 @@ def test_an_object_that_is_called_and_what_it_holds() -> None:
         def __call__(self, trial: tt.Trial) -> float:
             return self.epochs * float(trial["lr"])
 
-    found = changes(of_function(Trainer(3)), of_function(Trainer(4)))
-    assert found == ([], ["Trainer.epochs was 3, is now 4"])
+    difference = changes(of_function(Trainer(3)), of_function(Trainer(4)))
+    assert difference == ([], ["Trainer.epochs was 3, is now 4"])
     assert changes(of_function(Trainer(3).__call__), of_function(Trainer(4).__call__)).data
 
 
-def test_files_that_a_command_names(tmp_path: Path) -> None:
+def test_files_named_in_a_command_are_compared(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)")
     (tmp_path / "data.csv").write_text("1,2")
     target = Target("command", command=("python", "train.py", "--data", "data.csv", "{lr}"), folder=str(tmp_path))
@@ -170,11 +170,11 @@ def test_files_that_a_command_names(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(2)")
     (tmp_path / "data.csv").write_text("1,3")
     assert changes(before, of_target(target)) == (["train.py has changed"], ["the data of data.csv have changed"])
-    (tmp_path / "train.py").write_text("print(2")  # while it is being written
+    (tmp_path / "train.py").write_text("print(2")  # an incomplete file, as while it is written
     assert changes(before, of_target(target)).code == ["train.py has changed"]
 
 
-def test_the_file_of_a_function_of_a_study_file(tmp_path: Path) -> None:
+def test_the_file_of_a_function_in_a_study_file_is_compared(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     for name, where in (("train.py", "train.py:f"), ("package/part.py", "package.part:f")):
         (tmp_path / name).write_text("def f(trial): return 1")
@@ -184,12 +184,12 @@ def test_the_file_of_a_function_of_a_study_file(tmp_path: Path) -> None:
         assert changes(before, of_target(target)).code == [f"{name} has changed"]
 
 
-def test_files_that_a_file_imports_are_compared_too(tmp_path: Path) -> None:
+def test_imported_files_are_compared(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     for name, source in {
         "train.py": "import helper\nfrom package.part import f\nimport numpy, missing",
         "helper.py": "import deeper",
-        "deeper.py": "import train  # in a circle",
+        "deeper.py": "import train  # a cycle",
         "package/__init__.py": "",
         "package/part.py": "from . import other\nfrom .third import x",
         "package/other.py": "import helper",
@@ -208,16 +208,16 @@ def test_files_that_a_file_imports_are_compared_too(tmp_path: Path) -> None:
             (tmp_path / name).write_text(old)
 
 
-def test_functions_of_a_console_are_compared() -> None:
+def test_functions_typed_into_a_console_are_compared() -> None:
     first: dict[str, Any] = {"__name__": "__console__"}
     second: dict[str, Any] = {"__name__": "__console__"}
     exec("SCALE = 2.0\ndef train(trial): return SCALE * trial['x']", first)
     exec("SCALE = 3.0\ndef train(trial): return SCALE * trial['x'] - 7", second)
-    found = changes(of_function(first["train"]), of_function(second["train"]))
-    assert found == (["train has changed"], ["SCALE was 2.0, is now 3.0"])
+    difference = changes(of_function(first["train"]), of_function(second["train"]))
+    assert difference == (["train has changed"], ["SCALE was 2.0, is now 3.0"])
 
 
-# --- code of every shape ----------------------------------------------------------------------------------
+# --- unusual code and data --------------------------------------------------------------------------------
 
 
 @functools.lru_cache
@@ -235,15 +235,15 @@ class Anything:
 
 
 class Linked:
-    def __init__(self, next_one: Any) -> None:
-        self.next_one = next_one
+    def __init__(self, next_item: Any) -> None:
+        self.next_item = next_item
 
 
 def linked(count: int) -> Any:
-    found = None
+    first = None
     for _ in range(count):
-        found = Linked(found)
-    return found
+        first = Linked(first)
+    return first
 
 
 RING: list[Any] = [1]
@@ -254,19 +254,19 @@ for _ in range(5000):
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "value",
     [fib, Settings(a=1), Anything(), RING, DEEP, 10**5000, linked(3000), {1: RING}, object(), {"f": fib}, sys],
     ids=range(11),
 )
-def test_nothing_that_a_function_uses_keeps_a_study_from_starting(odd: Any) -> None:
+def test_a_function_may_use_any_object(value: Any) -> None:
     def train(trial: Any) -> Any:
-        return odd
+        return value
 
     assert changes(of_function(train), of_function(train)) == ([], [])
-    assert changes(of_function(functools.partial(train, odd)), of_function(train)) == ([], [])
+    assert changes(of_function(functools.partial(train, value)), of_function(train)) == ([], [])
 
 
-def test_a_table_of_mixed_objects() -> None:
+def test_a_data_frame_of_mixed_objects_has_a_digest() -> None:
     frame = pytest.importorskip("pandas").DataFrame({"a": [1, "x", None, (1, 2)]})
 
     def train(trial: Any) -> Any:
@@ -275,7 +275,7 @@ def test_a_table_of_mixed_objects() -> None:
     assert of_function(train)["data frame"]
 
 
-def test_functions_that_call_each_other_are_looked_at_once(tmp_path: Path) -> None:
+def test_many_functions_that_call_each_other_are_each_digested_once(tmp_path: Path) -> None:
     lines = ["import functools", "def scaled(f):", "    @functools.wraps(f)"]
     lines += ["    def g(x): return f(x) * 2", "    return g"]
     for number in range(40):
@@ -287,7 +287,7 @@ def test_functions_that_call_each_other_are_looked_at_once(tmp_path: Path) -> No
     assert changes(before, after).code == [f"f{number} has changed" for number in sorted(range(40), key=str)]
 
 
-SHAPES = """
+MODULE = """
 import hmod
 from collections import OrderedDict
 TABLE, NAMES = OrderedDict(k=1), {'b', 'a'}
@@ -301,7 +301,7 @@ def train(trial):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "found"),
+    ("old", "new", "difference"),
     [
         ("hello 1", "hello 2", ([], [])),  # train calls a method of that name
         ("2 * x", "3 * x", (["LOSSES[f] has changed"], [])),
@@ -310,8 +310,8 @@ def train(trial):
         ("{'b', 'a'}", "{'a', 'c'}", ([], ["NAMES has changed"])),
     ],
 )
-def test_shapes(
-    old: str, new: str, found: tuple[list[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_tables_of_functions_sets_and_imported_modules_are_compared(
+    old: str, new: str, difference: tuple[list[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hmod.py").write_text("import behind\ndef f(): return behind.g()\n")
     (tmp_path / "behind.py").write_text("def g(): return 1\n")
@@ -319,16 +319,16 @@ def test_shapes(
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("hmod", "behind"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    before = of_function(module(tmp_path, SHAPES).train)
+    before = of_function(module(tmp_path, MODULE).train)
     assert {"file hmod", "file behind.py", "file inner"} <= before.keys()
-    assert changes(before, of_function(module(tmp_path, SHAPES.replace(old, new)).train)) == found
+    assert changes(before, of_function(module(tmp_path, MODULE.replace(old, new)).train)) == difference
     for name in ("behind.py", "inner.py"):
         (tmp_path / name).write_text("def g(): return 2\nx = 2\n")
-    after = changes(before, of_function(module(tmp_path, SHAPES).train)).code
+    after = changes(before, of_function(module(tmp_path, MODULE).train)).code
     assert after == ["behind.py has changed", "inner has changed"]
 
 
-def test_large_numbers_are_kept_as_digests() -> None:
+def test_large_numbers_are_stored_as_digests() -> None:
     secret = 987654321
 
     def train(trial: Any) -> Any:
@@ -337,7 +337,7 @@ def test_large_numbers_are_kept_as_digests() -> None:
     assert "987654321" not in str(of_function(train))
 
 
-# --- as a newcomer meets it -------------------------------------------------------------------------------
+# --- real scripts and studies -----------------------------------------------------------------------------
 
 SCRIPT = """
 import thriftune as tt
@@ -361,7 +361,7 @@ def edit(script: Path, old: str, new: str) -> subprocess.CompletedProcess[str]:
     return run(script.parent, script.name)
 
 
-def test_a_script_that_has_changed_is_not_mixed_with_what_it_was(tmp_path: Path) -> None:
+def test_a_changed_script_is_an_error_until_the_user_chooses(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     assert run(tmp_path, "script.py").stdout == "4\n"
@@ -377,7 +377,7 @@ def test_a_script_that_has_changed_is_not_mixed_with_what_it_was(tmp_path: Path)
     mixed = edit(script, 'store="s.db"', 'store="s.db", on_change="go_on"')
     assert mixed.returncode == 0, mixed.stderr
     assert "4 trials have values from before a change: train has changed" in mixed.stderr
-    assert edit(script, "trials=4", "trials=5").stdout == "5\n"  # the last one by the new code
+    assert edit(script, "trials=4", "trials=5").stdout == "5\n"  # the last trial runs the new code
     assert "has changed" not in run(tmp_path, "script.py").stderr
     fresh = edit(script, 'on_change="go_on"', "fresh=True")
     assert "study 's' starts over; the old study is kept as 's-before-" in fresh.stderr
@@ -385,7 +385,7 @@ def test_a_script_that_has_changed_is_not_mixed_with_what_it_was(tmp_path: Path)
     assert [summary.trials for summary in tt.studies(tmp_path / "s.db")] == [5, 5]
 
 
-def test_another_value_that_the_function_reads_is_a_warning(tmp_path: Path) -> None:
+def test_a_changed_value_that_the_function_reads_is_a_warning(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     run(tmp_path, "script.py")
@@ -413,22 +413,22 @@ def tune(folder: Path, train: Any, **settings: Any) -> tt.Result:
     return tt.tune(train, {"x": tt.Float(0, 1)}, minimize="loss", workers=1, **settings)
 
 
-def test_a_study_without_values_may_be_mended(tmp_path: Path) -> None:
+def test_the_code_of_a_study_without_values_may_change(tmp_path: Path) -> None:
     def broken(trial: tt.Trial) -> float:
         raise ValueError("not yet")
 
     space = {"x": tt.Float(0, 1)}
-    where: dict[str, Any] = {"name": "s", "store": tmp_path / "s.db", "progress": False, "minimize": "loss"}
+    settings: dict[str, Any] = {"name": "s", "store": tmp_path / "s.db", "progress": False, "minimize": "loss"}
     with pytest.raises(tt.StudyFailed, match="not yet"):
-        tt.tune(broken, space, trials=5, **where)
+        tt.tune(broken, space, trials=5, **settings)
 
     def broken(trial: tt.Trial) -> float:  # type: ignore[no-redef]
         return float(trial["x"])
 
-    assert len(tt.tune(broken, space, trials=5, **where).trials) == 5
+    assert len(tt.tune(broken, space, trials=5, **settings).trials) == 5
 
 
-def test_whoever_retries_failed_trials_has_changed_something(tmp_path: Path) -> None:
+def test_with_retry_failed_a_changed_function_is_only_a_warning(tmp_path: Path) -> None:
     tune(tmp_path, twice())
     with pytest.raises(StudyChanged, match="3 trials have values from before a change: train has changed"):
         tune(tmp_path, thrice())
@@ -436,7 +436,7 @@ def test_whoever_retries_failed_trials_has_changed_something(tmp_path: Path) -> 
         tune(tmp_path, thrice(), retry_failed=True)
 
 
-def test_a_command_that_has_changed_is_noticed_when_it_is_resumed(tmp_path: Path) -> None:
+def test_a_changed_command_is_an_error_at_a_resume(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('loss=0.5')\n")
     (tmp_path / "study.toml").write_text(
         'name = "c"\ncommand = ["python", "train.py", "{x}"]\nminimize = "loss"\ntrials = 2\n'
@@ -445,9 +445,9 @@ def test_a_command_that_has_changed_is_noticed_when_it_is_resumed(tmp_path: Path
     assert run(tmp_path, "-m", "thriftune", "run", "study.toml", "--store", "s.db").returncode == 0
     (tmp_path / "train.py").write_text("print('loss=0.6')\n")
     for command in (["resume", "c"], ["run", "study.toml", "--trials", "3"]):
-        refused = run(tmp_path, "-m", "thriftune", *command, "--store", "s.db")
-        assert refused.returncode == 1
-        assert "2 trials have values from before a change: train.py has changed" in refused.stderr
+        failed = run(tmp_path, "-m", "thriftune", *command, "--store", "s.db")
+        assert failed.returncode == 1
+        assert "2 trials have values from before a change: train.py has changed" in failed.stderr
     mixed = run(
         tmp_path,
         "-m",
@@ -466,19 +466,19 @@ def test_a_command_that_has_changed_is_noticed_when_it_is_resumed(tmp_path: Path
     assert "study 'c' starts over; the old study is kept as 'c-before-" in fresh.stderr
 
 
-def test_a_study_that_has_ended_says_so_and_how_to_run_more(
+def test_a_finished_study_prints_its_result_and_how_to_run_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tune(tmp_path, twice())
     capsys.readouterr()
     tune(tmp_path, twice(), progress=None)
-    said = capsys.readouterr().err
-    assert "s: nothing left to do (all 3 trials done); best loss " in said
-    assert ". To run more, raise its limits; to start over, fresh=True (--fresh)" in said
-    assert "retry_failed" not in said
+    output = capsys.readouterr().err
+    assert "s: nothing left to do (all 3 trials done); best loss " in output
+    assert ". To run more, raise its limits; to start over, fresh=True (--fresh)" in output
+    assert "retry_failed" not in output
 
 
-HELPED = """
+SCRIPT_WITH_HELPER = """
 import sys
 import thriftune as tt
 import helper
@@ -491,26 +491,26 @@ if __name__ == "__main__":
 """
 
 
-def test_a_resumed_script_s_changed_modules_are_noticed(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(HELPED)
+def test_a_changed_module_of_a_script_is_an_error_at_a_resume(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT_WITH_HELPER)
     (tmp_path / "helper.py").write_text("def loss(x): return 2 * x\n")
     assert run(tmp_path, "script.py", "3").returncode == 0
     resume = ["-m", "thriftune", "resume", "s", "--store", "s.db", "--trials"]
     assert run(tmp_path, *resume, "4").returncode == 0
     (tmp_path / "helper.py").write_text("def loss(x): return 30 * x\n")
-    refused = run(tmp_path, *resume, "5")
-    assert refused.returncode == 1
-    assert "4 trials have values from before a change: helper has changed" in refused.stderr
+    failed = run(tmp_path, *resume, "5")
+    assert failed.returncode == 1
+    assert "4 trials have values from before a change: helper has changed" in failed.stderr
     mixed = run(tmp_path, *resume, "5", "--on-change", "go_on")
     assert mixed.returncode == 0, mixed.stderr
-    (tmp_path / "script.py").write_text(HELPED.replace('trial["x"])', 'trial["x"]) + 1'))
-    kept = run(tmp_path, *resume, "6")
-    assert kept.returncode == 0, kept.stderr
-    assert "goes on with its stored function, although in its script train has changed" in kept.stderr
+    (tmp_path / "script.py").write_text(SCRIPT_WITH_HELPER.replace('trial["x"])', 'trial["x"]) + 1'))
+    unchanged = run(tmp_path, *resume, "6")
+    assert unchanged.returncode == 0, unchanged.stderr
+    assert "goes on with its stored function, although in its script train has changed" in unchanged.stderr
     assert len(tt.load("s", tmp_path / "s.db").trials) == 6
 
 
-KILLED = """
+KILL_AFTER_SET_ASIDE = """
 import os, signal, sys
 import thriftune.launch.open_study as launch
 import script
@@ -526,15 +526,15 @@ script.tune(fresh=True)
 """
 
 
-def test_a_kill_between_setting_a_study_aside_and_starting_over_loses_neither(tmp_path: Path) -> None:
+def test_a_kill_between_renaming_the_old_study_and_starting_the_new_one_loses_nothing(tmp_path: Path) -> None:
     body, _, rest = SCRIPT.partition('if __name__ == "__main__":\n')
-    own = f"{body}def tune(**settings):\n{rest.replace('s.db' + chr(34), 's.db' + chr(34) + ', **settings')}"
-    (tmp_path / "script.py").write_text(own)
-    (tmp_path / "killed.py").write_text(KILLED)
+    script = f"{body}def tune(**settings):\n{rest.replace('s.db' + chr(34), 's.db' + chr(34) + ', **settings')}"
+    (tmp_path / "script.py").write_text(script)
+    (tmp_path / "killed.py").write_text(KILL_AFTER_SET_ASIDE)
     assert run(tmp_path, "-c", "import script; script.tune()").stdout == "4\n"
     assert run(tmp_path, "killed.py").returncode == -9
-    (kept,) = tt.studies(tmp_path / "s.db")
-    assert (kept.name.startswith("s-before-"), kept.trials) == (True, 4)
+    (old,) = tt.studies(tmp_path / "s.db")
+    assert (old.name.startswith("s-before-"), old.trials) == (True, 4)
     again = run(tmp_path, "-c", "import script; script.tune(fresh=True)")
     assert again.stdout == "4\n", again.stderr
-    assert {each.name: each.trials for each in tt.studies(tmp_path / "s.db")} == {"s": 4, kept.name: 4}
+    assert {each.name: each.trials for each in tt.studies(tmp_path / "s.db")} == {"s": 4, old.name: 4}

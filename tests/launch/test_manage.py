@@ -1,4 +1,4 @@
-"""Studies are listed, stopped, renamed and deleted by name, from Python and from the command line."""
+"""Tests of listing, stopping, renaming and deleting studies, from Python and from the command line."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def tune(store: Path, name: str = "first", **settings: Any) -> tt.Result:
     return tt.tune(train, SPACE, name=name, store=store, progress=False, **{**defaults, **settings})
 
 
-def typed(store: Path, *words: str) -> Any:
-    return CliRunner().invoke(cli, [*words, "--store", str(store)])
+def run_cli(store: Path, *arguments: str) -> Any:
+    return CliRunner().invoke(cli, [*arguments, "--store", str(store)])
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A store with the finished study "first"."""
+    """Return a store with the finished study "first"."""
     tune(tmp_path / "studies.db")
     return tmp_path / "studies.db"
 
@@ -55,20 +55,20 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_studies_are_listed_newest_first(store: Path) -> None:
-    tt.Study(SPACE, minimize="loss", name="asked", store=store).ask()
-    asked, first = tt.studies(store)
+    tt.Study(SPACE, minimize="loss", name="ask-tell", store=store).ask()
+    ask_tell, first = tt.studies(store)
     assert (first.name, first.state, first.trials, first.limit) == ("first", "finished", 2, 2)
     best = tt.load("first", store).best
     assert (first.best, first.best_config) == (best.value, best.config)
     assert first.finished == "all 2 trials done"
     assert first.seconds > 0
     assert repr(first).startswith("<StudySummary first: finished, 2 of 2 trials, best loss 0.")
-    assert (asked.name, asked.state, asked.trials, asked.best) == ("asked", "ask-tell", 1, None)
+    assert (ask_tell.name, ask_tell.state, ask_tell.trials, ask_tell.best) == ("ask-tell", "ask-tell", 1, None)
     with pytest.raises(FrozenInstanceError):
         first.name = "second"  # type: ignore[misc]
 
 
-def test_where_no_study_has_been_run_there_is_none(tmp_path: Path) -> None:
+def test_a_store_that_does_not_exist_has_no_studies_and_is_not_created(tmp_path: Path) -> None:
     assert tt.studies(tmp_path / "nothing.db") == []
     assert not (tmp_path / "nothing.db").exists()
 
@@ -101,11 +101,11 @@ tt.tune(train, {"x": tt.Float(0, 1)}, minimize="loss", trials=2, max_steps=100_0
 
 
 def start_slow(folder: Path) -> subprocess.Popen[bytes]:
-    """A study that goes on until it is stopped, in a process of its own, with its first steps done."""
+    """Start a long study in another process, and return when it has reported two steps."""
     (folder / "slow.py").write_text(SLOW)
     process = subprocess.Popen([sys.executable, "slow.py", "s.db"], cwd=folder, stderr=subprocess.PIPE)
-    give_up_at = time.monotonic() + 60
-    while time.monotonic() < give_up_at and process.poll() is None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
         try:
             if tt.load("slow", folder / "s.db").trials[0].step >= 2:
                 return process
@@ -136,7 +136,7 @@ def test_a_running_study_is_stopped_from_another_process(tmp_path: Path) -> None
         process.communicate()
 
 
-def test_stop_need_not_wait(tmp_path: Path) -> None:
+def test_stop_can_return_without_waiting(tmp_path: Path) -> None:
     process = start_slow(tmp_path)
     try:
         assert tt.stop("slow", tmp_path / "s.db", wait=False) is True
@@ -147,10 +147,10 @@ def test_stop_need_not_wait(tmp_path: Path) -> None:
         process.communicate()
 
 
-def test_a_study_that_its_user_runs_cannot_be_stopped(tmp_path: Path) -> None:
-    tt.Study(SPACE, minimize="loss", name="asked", store=tmp_path / "s.db")
+def test_an_ask_and_tell_study_cannot_be_stopped(tmp_path: Path) -> None:
+    tt.Study(SPACE, minimize="loss", name="ask-tell", store=tmp_path / "s.db")
     with pytest.raises(SettingError, match="runs in its user's own code"):
-        tt.stop("asked", tmp_path / "s.db")
+        tt.stop("ask-tell", tmp_path / "s.db")
 
 
 # --- renaming ---------------------------------------------------------------------------------------------
@@ -173,15 +173,15 @@ def test_a_study_is_renamed_with_its_files(store: Path) -> None:
 
 
 def test_a_study_is_renamed_on_the_command_line(store: Path) -> None:
-    renamed = typed(store, "rename", "first", "second")
+    renamed = run_cli(store, "rename", "first", "second")
     assert (renamed.exit_code, renamed.stdout) == (0, "study 'first' is now 'second'\n")
-    assert typed(store, "best", "second").exit_code == 0
-    gone = typed(store, "rename", "first", "third")
-    assert gone.exit_code == 1
-    assert "there is no study 'first'" in gone.stderr
+    assert run_cli(store, "best", "second").exit_code == 0
+    failed = run_cli(store, "rename", "first", "third")
+    assert failed.exit_code == 1
+    assert "there is no study 'first'" in failed.stderr
 
 
-def test_names_that_a_study_cannot_be_given(store: Path) -> None:
+def test_renaming_to_a_used_or_invalid_name_is_an_error(store: Path) -> None:
     tune(store, "other")
     with pytest.raises(StudyExists, match="study 'other' is already in"):
         tt.rename("first", "other", store)
@@ -189,29 +189,29 @@ def test_names_that_a_study_cannot_be_given(store: Path) -> None:
         tt.rename("first", "first", store)
     with pytest.raises(SettingError, match="'a/b' must be letters"):
         tt.rename("first", "a/b", store)
-    someones = store.with_name("studies.db.files") / "mine"
-    someones.mkdir()
-    (someones / "notes").write_text("keep me")
+    others_folder = store.with_name("studies.db.files") / "mine"
+    others_folder.mkdir()
+    (others_folder / "notes").write_text("not a study")
     with pytest.raises(SettingError, match=r"the folder .*mine exists; give another name"):
         tt.rename("first", "mine", store)
     assert {study.name for study in tt.studies(store)} == {"first", "other"}
-    assert (someones / "notes").read_text() == "keep me"
+    assert (others_folder / "notes").read_text() == "not a study"
 
 
-def test_the_folder_of_files_elsewhere_is_renamed_too(tmp_path: Path) -> None:
+def test_a_folder_under_storage_is_renamed(tmp_path: Path) -> None:
     tune(tmp_path / "s.db", storage=tmp_path / "big disk")
     tt.rename("first", "second", tmp_path / "s.db")
     assert [folder.name for folder in (tmp_path / "big disk").iterdir()] == ["second"]
 
 
-def test_the_name_can_be_used_again(store: Path) -> None:
+def test_the_old_name_can_be_used_again(store: Path) -> None:
     tt.rename("first", "second", store)
     tune(store, "first", trials=1)
     assert [len(tt.load(name, store).trials) for name in ("first", "second")] == [1, 2]
 
 
-def half_renamed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process leaves that is killed after it has renamed the study "first", and before its folder."""
+def rename_without_folder(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rename the study "first" but not its folder, as a process that is killed in between does."""
     with monkeypatch.context() as patch, open_store(store) as opened:
         patch.setattr(StudyFiles, "move", lambda files, name: files)
         rename_study(opened, "first", "second")
@@ -219,18 +219,18 @@ def half_renamed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert folders == ["first"]
 
 
-def test_files_of_a_study_that_was_half_renamed_are_found(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    half_renamed(store, monkeypatch)
+def test_files_of_a_partly_renamed_study_are_found(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename_without_folder(store, monkeypatch)
     assert all(Path(trial.folder).is_dir() for trial in tt.load("second", store).trials)
     tune(store, "second", trials=3)
     assert [folder.name for folder in store.with_name("studies.db.files").iterdir()] == ["second"]
     assert all(Path(trial.folder).is_dir() for trial in tt.load("second", store).trials)
 
 
-def test_a_new_study_takes_no_files_of_one_that_was_half_renamed(
+def test_a_new_study_with_the_old_name_does_not_use_the_files_of_a_partly_renamed_one(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half_renamed(store, monkeypatch)
+    rename_without_folder(store, monkeypatch)
     tune(store, "first", trials=1)
     assert len(tt.load("first", store).trials) == 1
     for name in ("first", "second"):
@@ -238,29 +238,29 @@ def test_a_new_study_takes_no_files_of_one_that_was_half_renamed(
         assert all(Path(trial.folder).is_dir() for trial in tt.load(name, store).trials)
 
 
-def test_a_study_that_was_half_renamed_is_renamed_again_and_deleted(
+def test_a_partly_renamed_study_can_be_renamed_again_and_deleted(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half_renamed(store, monkeypatch)
+    rename_without_folder(store, monkeypatch)
     tt.rename("second", "third", store)
     assert [folder.name for folder in store.with_name("studies.db.files").iterdir()] == ["third"]
     tt.rename("third", "first", store)
-    half_renamed(store, monkeypatch)
+    rename_without_folder(store, monkeypatch)
     tt.delete("second", store)
     assert list(store.with_name("studies.db.files").iterdir()) == []
 
 
-def test_a_study_that_was_killed_goes_on_from_its_checkpoints_under_its_new_name(tmp_path: Path) -> None:
+def test_a_killed_study_resumes_from_its_checkpoints_under_its_new_name(tmp_path: Path) -> None:
     process = start_slow(tmp_path)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     path = tmp_path / "s.db"
     tt.rename("slow", "renamed", path)
-    known = tt.load("renamed", path).trials[0].step
+    step_at_kill = tt.load("renamed", path).trials[0].step
 
     def stop_soon() -> None:
-        give_up_at = time.monotonic() + 60
-        while time.monotonic() < give_up_at and tt.load("renamed", path).trials[0].step < known + 3:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and tt.load("renamed", path).trials[0].step < step_at_kill + 3:
             time.sleep(0.05)
         tt.stop("renamed", path, wait=False)
 
@@ -273,14 +273,14 @@ def test_a_study_that_was_killed_goes_on_from_its_checkpoints_under_its_new_name
     assert [report.step for report in trial.reports] == list(range(1, len(trial.reports) + 1)), "no step is lost"
 
 
-def test_a_study_is_set_aside_under_a_free_name(store: Path) -> None:
+def test_an_old_study_is_renamed_to_a_free_name_for_a_fresh_start(store: Path) -> None:
     with open_store(store) as opened:
-        one = set_aside(opened, "first")
+        first_name = set_aside(opened, "first")
         tune(store, "first")
-        two = set_aside(opened, "first")
-        assert one != two
-        assert {one, two} == {study.name for study in tt.studies(opened)}
-        assert one.startswith("first-before-20")
+        second_name = set_aside(opened, "first")
+        assert first_name != second_name
+        assert {first_name, second_name} == {study.name for study in tt.studies(opened)}
+        assert first_name.startswith("first-before-20")
         tune(store, "a" * 100)
         assert load_spec(opened, set_aside(opened, "a" * 100)).name.startswith("a" * 75)
 
@@ -296,7 +296,7 @@ def test_a_study_is_deleted_with_its_files(store: Path) -> None:
         tt.delete("first", store)
 
 
-def test_files_that_are_not_the_studys_stay_and_are_named(store: Path) -> None:
+def test_delete_keeps_files_that_are_not_the_studys_and_warns(store: Path) -> None:
     folder = store.with_name("studies.db.files") / "first"
     (folder / "notes").write_text("mine")
     with pytest.warns(UserWarning, match=f"study 'first' is deleted; {folder} has links or files of others"):
@@ -304,7 +304,7 @@ def test_files_that_are_not_the_studys_stay_and_are_named(store: Path) -> None:
     assert (folder / "notes").read_text() == "mine"
 
 
-def test_a_store_given_as_an_object_stays_open(store: Path) -> None:
+def test_a_store_that_is_passed_as_an_object_stays_open(store: Path) -> None:
     with open_store(store) as opened:
         tt.rename("first", "second", opened)
         tt.delete("second", opened)

@@ -1,4 +1,4 @@
-"""A bench on the nodes of a real cluster, where others may measure at the same time."""
+"""Tests of profiling on the nodes of a real cluster."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ from thriftune.training.run import Run
 pytestmark = pytest.mark.cluster
 
 
-def test_two_who_measure_at_the_same_time_leave_each_other_alone(tmp_path: Path) -> None:
-    """Also where both studies have the same name."""
-    told: list[Event] = []
-    with nodes(2) as there:
-        cluster = Cluster.attach(there.address)
+def test_two_profiles_of_one_name_measured_at_the_same_time_do_not_interfere(tmp_path: Path) -> None:
+    events: list[Event] = []
+    with nodes(2) as ray_nodes:
+        cluster = Cluster.attach(ray_nodes.address)
         first, second = (OnCluster(cluster, Ray(), "a", TARGET, tmp_path / n, print) for n in "xy")
-        with first.opened([], 1), first.engine(tmp_path, 1) as (engine, where):
-            engine.start(_run(tmp_path / "x"), where)
-            while not told:
-                told += engine.wait(1.0)
-            with second.opened([], 1), second.engine(tmp_path, 1) as (other, there_too):
-                other.start(_run(tmp_path / "y"), there_too)
-                found: list[Event] = []
-                while not found:
-                    found += other.wait(1.0)
-                assert isinstance(found[0], Reported)
+        with first.opened([], 1), first.engine(tmp_path, 1) as (engine, workers):
+            engine.start(_run(tmp_path / "x"), workers)
+            while not events:
+                events += engine.wait(1.0)
+            with second.opened([], 1), second.engine(tmp_path, 1) as (other, other_workers):
+                other.start(_run(tmp_path / "y"), other_workers)
+                other_events: list[Event] = []
+                while not other_events:
+                    other_events += other.wait(1.0)
+                assert isinstance(other_events[0], Reported)
             deadline = time.monotonic() + 2.0
             while time.monotonic() < deadline:
-                told += engine.wait(0.2)
+                events += engine.wait(0.2)
         cluster.detach()
-    assert not [event for event in told if isinstance(event, (Lost, Failed))]
+    assert not [event for event in events if isinstance(event, (Lost, Failed))]
     assert all(not list(folder.glob(".profile*")) for folder in (tmp_path / "x", tmp_path / "y"))
 
 
-def test_a_trial_that_does_not_end_in_its_time_leaves_its_worker_to_the_next(tmp_path: Path) -> None:
-    """On a cluster all trials that are measured share an engine."""
+def test_the_worker_of_a_trial_that_did_not_end_is_free_for_the_next_trial(tmp_path: Path) -> None:
+    """All measured trials on a cluster share an engine."""
     config = {"do": "count", "pause": 3600.0}
-    with nodes(1) as there:
-        cluster = Cluster.attach(there.address)
+    with nodes(1) as ray_nodes:
+        cluster = Cluster.attach(ray_nodes.address)
         bench = OnCluster(cluster, Ray(), "a", TARGET, tmp_path, print)
         bench.starts_within = 0.0
         with bench.opened([], 1):
@@ -56,8 +55,8 @@ def test_a_trial_that_does_not_end_in_its_time_leaves_its_worker_to_the_next(tmp
             for attempt in (1, 2):
                 run = replace(_run(tmp_path / "x"), config=config, attempt=attempt)
                 assert watch.attempt(run, least_seconds=1.0, least_steps=1).ended is None
-            again = replace(_run(tmp_path / "x"), attempt=3)
-            assert watch.attempt(again, least_seconds=0.0, least_steps=1).ended is not None
+            next_run = replace(_run(tmp_path / "x"), attempt=3)
+            assert watch.attempt(next_run, least_seconds=0.0, least_steps=1).ended is not None
         cluster.detach()
 
 

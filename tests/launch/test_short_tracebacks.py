@@ -1,4 +1,4 @@
-"""A script that is interrupted: what it says, and how it ends."""
+"""Tests of interrupted scripts: their message, their exit status, and the interpreter's hook for errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from thriftune.common.command_hints import how_to_go_on
 from thriftune.errors import StudyInterrupted
 from thriftune.launch.short_tracebacks import short_if_uncaught
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
+"""Enough for a study to start and to stop on a busy machine."""
 
 SCRIPT = """
 import signal, time
@@ -41,9 +42,9 @@ def study():
 """
 
 
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -57,7 +58,7 @@ def _reports(folder: Path) -> int:
 
 @contextmanager
 def running(folder: Path, end: str, *flags: str, pause: float = 0.01) -> Iterator[subprocess.Popen[str]]:
-    """The script, which ends like this; once a step was reported."""
+    """Run the script with `end` added, from its first report until the context ends."""
     (folder / "pause").write_text(str(pause))
     (folder / "script.py").write_text(SCRIPT + end)
     process = subprocess.Popen(
@@ -69,7 +70,7 @@ def running(folder: Path, end: str, *flags: str, pause: float = 0.01) -> Iterato
         text=True,
     )
     try:
-        until(lambda: _reports(folder) > 0 or process.poll() is not None)
+        wait_until(lambda: _reports(folder) > 0 or process.poll() is not None)
         yield process
     finally:
         if process.poll() is None:
@@ -77,35 +78,35 @@ def running(folder: Path, end: str, *flags: str, pause: float = 0.01) -> Iterato
         process.communicate()
 
 
-GO_ON = "To go on: thriftune resume s --store "
+HOW_TO_RESUME = "To go on: thriftune resume s --store "
 
 
 def test_ctrl_c_ends_a_script_with_one_message_and_status_130(tmp_path: Path) -> None:
-    end = "import atexit; atexit.register(print, 'tidied up')\nstudy()\nprint('not reached')"
+    end = "import atexit; atexit.register(print, 'cleaned up')\nstudy()\nprint('not reached')"
     with running(tmp_path, end) as process:
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 130
-    assert out == "tidied up\n"
+    assert out == "cleaned up\n"
     assert "Traceback" not in err
-    said = err.strip().splitlines()
-    assert said[-1].startswith("stopped by Ctrl-C; 0 trials have ended. " + GO_ON)
-    assert sum("stopped by" in line for line in said) == 1
+    lines = err.strip().splitlines()
+    assert lines[-1].startswith("stopped by Ctrl-C; 0 trials have ended. " + HOW_TO_RESUME)
+    assert sum("stopped by" in line for line in lines) == 1
 
 
-def test_a_second_ctrl_c_ends_it_the_same_way(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_the_script_at_once_with_the_same_status(tmp_path: Path) -> None:
     with running(tmp_path, "study()", pause=600) as process:
         process.send_signal(signal.SIGINT)
-        until(lambda: bool(tt.load("s", tmp_path / "s.db").history.stop_requested_by))
+        wait_until(lambda: bool(tt.load("s", tmp_path / "s.db").history.stop_requested_by))
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        _, err = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 130
     assert "Traceback" not in err
-    said = err.strip().splitlines()[-1]
-    assert said.startswith("stopped now; what trials reported and saved is safe. " + GO_ON)
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("stopped now; what trials reported and saved is safe. " + HOW_TO_RESUME)
 
 
-def test_a_shell_sees_130(tmp_path: Path) -> None:
+def test_a_shell_gets_status_130(tmp_path: Path) -> None:
     (tmp_path / "pause").write_text("0.01")
     (tmp_path / "script.py").write_text(SCRIPT + "import os\nPath('pid').write_text(str(os.getpid()))\nstudy()")
     shell = subprocess.Popen(
@@ -116,43 +117,46 @@ def test_a_shell_sees_130(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    until(lambda: _reports(tmp_path) > 0)
+    wait_until(lambda: _reports(tmp_path) > 0)
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGINT)
-    assert shell.communicate(timeout=PATIENCE_SECONDS)[0] == "status 130\n"
+    assert shell.communicate(timeout=TIMEOUT_SECONDS)[0] == "status 130\n"
 
 
-def test_a_script_may_catch_it(tmp_path: Path) -> None:
-    end = "try:\n    study()\nexcept tt.StudyInterrupted as it:\n    print('caught', it)\nraise ValueError('mine')"
+def test_a_script_may_catch_study_interrupted(tmp_path: Path) -> None:
+    end = (
+        "try:\n    study()\nexcept tt.StudyInterrupted as error:\n    print('caught', error)\n"
+        "raise ValueError('mine')"
+    )
     with running(tmp_path, end) as process:
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 1
     assert "caught stopped by Ctrl-C" in out
-    assert "Traceback" in err  # of what it raised itself
+    assert "Traceback" in err  # of the script's own error
     assert "ValueError: mine" in err
 
 
-def test_a_script_with_a_hook_of_its_own_keeps_it_for_other_errors(tmp_path: Path) -> None:
+def test_a_scripts_own_excepthook_still_gets_other_errors(tmp_path: Path) -> None:
     end = (
         "import sys\nsys.excepthook = lambda kind, error, _: print('mine:', error)\n"
         "try:\n    study()\nexcept tt.StudyInterrupted:\n    raise ValueError('other') from None"
     )
     with running(tmp_path, end) as process:
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        out, _ = process.communicate(timeout=TIMEOUT_SECONDS)
     assert (process.returncode, out) == (1, "mine: other\n")
 
 
-def test_an_interactive_python_stays(tmp_path: Path) -> None:
+def test_an_interactive_python_shows_a_traceback(tmp_path: Path) -> None:
     with running(tmp_path, "study()", "-i") as process:
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert "Traceback" in err  # as for any other exception there
+        _, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert "Traceback" in err  # as for other exceptions in an interactive session
     assert "StudyInterrupted" in err
 
 
 @pytest.mark.parametrize("name", ["__IPYTHON__", "ps1"])
-def test_no_hook_is_set_in_a_notebook(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_excepthook_is_set_in_a_notebook_or_console(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sys.excepthook
     monkeypatch.setattr(sys if name == "ps1" else builtins, name, ">>> ", raising=False)
     with pytest.raises(StudyInterrupted), short_if_uncaught():
@@ -160,6 +164,6 @@ def test_no_hook_is_set_in_a_notebook(name: str, monkeypatch: pytest.MonkeyPatch
     assert sys.excepthook is before
 
 
-def test_how_to_go_on_can_be_pasted_into_a_shell() -> None:
+def test_the_command_to_resume_is_quoted_for_a_shell() -> None:
     assert how_to_go_on("s", "/my studies/s.db") == "To go on: thriftune resume s --store '/my studies/s.db'"
     assert how_to_go_on("s", ":memory:") == ""
