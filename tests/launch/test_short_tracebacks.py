@@ -27,7 +27,7 @@ import signal, time
 from pathlib import Path
 import thriftune as tt
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores SIGINT in background processes
 
 def train(trial):
     for step in trial.steps():
