@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import thriftune as tt
-from tests.conftest import unable
+from tests.conftest import fail_or_skip
 from tests.engines.processes import PATIENCE_SECONDS, eventually, parent
 from tests.engines.training_functions import MEMORY_GROUP, act
 from thriftune.engines.exit_causes import out_of_memory_kills
@@ -269,7 +269,7 @@ def memory_group(tmp_path: Path) -> Iterator[Path]:
                     (group / swap).write_text("0" if swap.endswith("max") else str(64 << 20))
             yield group
             return
-        unable("no control group can have its memory limited on this machine")
+        fail_or_skip("no control group can have its memory limited on this machine")
 
 
 def _memory_roots(tmp_path: Path, stack: contextlib.ExitStack) -> Iterator[tuple[Path, str]]:
@@ -299,7 +299,7 @@ def test_killed_for_memory_is_the_trials_own_fault(
     before = out_of_memory_kills()
     trials = by_act(tune("eat_memory:1", "eat_memory:2", "check:1", "check:2", store=tmp_path))
     if out_of_memory_kills() - before < 4:
-        unable("the kernel does not count its kills for memory")
+        fail_or_skip("the kernel does not count its kills for memory")
     for n in (1, 2):
         trial = trials[f"eat_memory:{n}"]
         assert (trial.state, trial.failures, trial.losses, trial.error_kind) == (State.FAILED, 2, 0, "memory")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import unable
+from tests.conftest import fail_or_skip
 from tests.engines.processes import eventually, processes_with, wait_for_no_process
 from thriftune.clouds.local import cores
 from thriftune.engines.local import LocalEngine
@@ -120,7 +120,7 @@ def test_a_trial_of_n_workers_has_n_cores_and_threads_and_all_else_is_the_same(
     make: MakeSpec, tmp_path: Path
 ) -> None:
     if cores() < 2:
-        unable("this needs two cores")
+        fail_or_skip("this needs two cores")
     spec = make(WRITES_ITS_SETTINGS, max_steps=5)
     lines: list[str] = []
     step_times = measure(spec, (1, 2), AMPLE_SECONDS, repeats=2, say=lines.append)

@@ -1,4 +1,4 @@
-"""tune(), Study and load(), as a user calls them: real workers, real stores."""
+"""Tests of tune(), Study and load(), with real workers and stores."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ def square(trial: tt.Trial) -> float:
     return float(trial["x"]) ** 2
 
 
-def until(true: Callable[[], bool]) -> None:
-    """Waits for it to be true, for a minute at most."""
-    give_up_at = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < give_up_at
+TIMEOUT_SECONDS = 60.0
+"""Enough for a worker to start on a busy machine."""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
@@ -60,7 +63,7 @@ def tune(train: Any, folder: Path, **settings: Any) -> tt.Result:
 # --- tune -------------------------------------------------------------------------------------------------
 
 
-def test_tune_finds_the_best_and_says_what_it_cost(tmp_path: Path) -> None:
+def test_tune_returns_the_best_trial_and_the_cost(tmp_path: Path) -> None:
     result = tune(square, tmp_path)
     values = [trial.config["x"] ** 2 for trial in result.trials]
     assert [trial.value for trial in result.trials] == values
@@ -74,18 +77,20 @@ def test_tune_finds_the_best_and_says_what_it_cost(tmp_path: Path) -> None:
     assert "AWS" in str(result.cost)
 
 
-def test_maximize(tmp_path: Path) -> None:
+def test_maximize_makes_the_largest_value_the_best(tmp_path: Path) -> None:
     result = tune(square, tmp_path, minimize=None, maximize="loss")
     assert result.best.value == max(trial.value or 0 for trial in result.trials)
 
 
-def several(trial: tt.Trial) -> dict[str, float]:
+def report_three(trial: tt.Trial) -> dict[str, float]:
     return {"loss": trial["x"], "size": 1 - trial["x"], "k": trial["k"]}
 
 
-def test_several_objectives_and_constraints(tmp_path: Path) -> None:
-    wanted: dict[str, Any] = {"minimize": ["loss", "size"], "maximize": "k", "constraints": ["k <= 4"]}
-    result = tune(several, tmp_path, trials=12, searcher="random", **wanted)  # which has no x twice
+def test_several_objectives_give_a_front_of_trials_that_meet_the_constraints(tmp_path: Path) -> None:
+    goals: dict[str, Any] = {"minimize": ["loss", "size"], "maximize": "k", "constraints": ["k <= 4"]}
+    result = tune(
+        report_three, tmp_path, trials=12, searcher="random", **goals
+    )  # random search suggests no x twice
     expected = [trial for trial in result.trials if trial.config["k"] <= 4]  # loss and size oppose each other
     assert sorted(result.front, key=lambda trial: trial.id) == expected
     assert [trial.value for trial in result.front] == sorted(trial.config["x"] for trial in expected)
@@ -96,9 +101,9 @@ def test_several_objectives_and_constraints(tmp_path: Path) -> None:
         _ = result.best
     assert len(tt.load("s", store=tmp_path / "s.db").front) == len(expected)
     with pytest.raises(StudyMismatch, match=r"constraints: were k <= 4, are now k <= 3"):
-        tune(several, tmp_path, **{**wanted, "constraints": ["k <= 3"]})
+        tune(report_three, tmp_path, **{**goals, "constraints": ["k <= 3"]})
     with pytest.raises(StudyMismatch, match="objectives: were minimize loss, size, maximize k, are now minimize"):
-        tune(several, tmp_path, minimize="loss", constraints=["k <= 4"])
+        tune(report_three, tmp_path, minimize="loss", constraints=["k <= 4"])
 
 
 def test_steps_are_reported_one_by_one(tmp_path: Path) -> None:
@@ -111,7 +116,7 @@ def test_steps_are_reported_one_by_one(tmp_path: Path) -> None:
 
 def test_limits_are_totals_and_a_finished_study_returns_at_once(tmp_path: Path) -> None:
     first = tune(square, tmp_path, trials=4)
-    again = tune(pytest.fail, tmp_path, trials=4)  # nothing is left for it to run
+    again = tune(pytest.fail, tmp_path, trials=4)  # runs no trial
     assert [t.config for t in again.trials] == [t.config for t in first.trials]
     more = tune(square, tmp_path, trials=7)
     assert len(more.trials) == 7
@@ -120,16 +125,16 @@ def test_limits_are_totals_and_a_finished_study_returns_at_once(tmp_path: Path) 
     assert len(tune(square, tmp_path, trials=3).trials) == 7
 
 
-def test_a_study_in_pieces_tries_what_it_would_have_in_one(tmp_path: Path) -> None:
+def test_a_resumed_study_makes_the_same_suggestions_as_an_uninterrupted_one(tmp_path: Path) -> None:
     for name in ("random", "sobol"):
         for trials in (2, 5):
-            tune(square, tmp_path / "pieces", name=name, searcher=name, trials=trials)
+            tune(square, tmp_path / "resumed", name=name, searcher=name, trials=trials)
         whole = tune(square, tmp_path / "whole", name=name, searcher=name, trials=5)
-        pieces = tt.load(name, store=tmp_path / "pieces" / "s.db")
-        assert [t.config for t in pieces.trials] == [t.config for t in whole.trials]
+        resumed = tt.load(name, store=tmp_path / "resumed" / "s.db")
+        assert [t.config for t in resumed.trials] == [t.config for t in whole.trials]
 
 
-def test_another_question_under_the_same_name_is_refused(tmp_path: Path) -> None:
+def test_a_study_of_the_same_name_with_another_metric_or_space_is_an_error(tmp_path: Path) -> None:
     tune(square, tmp_path)
     with pytest.raises(StudyMismatch, match="metric: was loss, is now error"):
         tune(square, tmp_path, minimize="error")
@@ -141,11 +146,11 @@ def test_another_question_under_the_same_name_is_refused(tmp_path: Path) -> None
     assert len(tt.load("s", store=tmp_path / "s.db").trials) == 6
 
 
-def test_a_mismatch_says_how_to_begin_with_what_was_learned(tmp_path: Path) -> None:
+def test_the_error_for_another_space_advises_a_warm_start(tmp_path: Path) -> None:
     tune(square, tmp_path)
     wider = {"x": tt.Float(0.0, 2.0), "k": tt.Int(1, 5)}
-    way_out = r'another name, with warm_start="s" if it should learn from the existing study, or start'
-    with pytest.raises(StudyMismatch, match=way_out):
+    advice = r'another name, with warm_start="s" if it should learn from the existing study, or start'
+    with pytest.raises(StudyMismatch, match=advice):
         tt.tune(square, wider, minimize="loss", trials=9, name="s", store=tmp_path / "s.db")
     store = tmp_path / "s.db"
     again = tt.tune(square, wider, minimize="loss", trials=2, name="wider", warm_start="s", store=store)
@@ -159,36 +164,36 @@ DEADLINE_SECONDS = 600.0
 
 @pytest.fixture
 def deadline_passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
-    """Makes the driver's clock jump past the deadline once so many files are in the folder.
+    """Return a function that makes the driver's clock jump past the deadline when a folder has enough files.
 
-    The trials make the files, so they have come far enough before the deadline, however slow the machine is.
+    The trials make the files, so each has done enough before the deadline, on the slowest machine.
     """
 
-    def when(folder: Path, files: int) -> None:
+    def pass_deadline_at(folder: Path, files: int) -> None:
         folder.mkdir()
-        real = WallClock.now
+        real_now = WallClock.now
 
         def now(clock: WallClock) -> float:
-            late = len(list(folder.iterdir())) >= files
-            return real(clock) + (2 * DEADLINE_SECONDS if late else 0.0)
+            is_late = len(list(folder.iterdir())) >= files
+            return real_now(clock) + (2 * DEADLINE_SECONDS if is_late else 0.0)
 
         monkeypatch.setattr(WallClock, "now", now)
 
-    return when
+    return pass_deadline_at
 
 
 def test_a_deadline_stops_trials_and_keeps_their_values(
     tmp_path: Path, deadline_passes: Callable[[Path, int], None]
 ) -> None:
-    far = tmp_path / "far"
-    deadline_passes(far, 2)
+    progress = tmp_path / "progress"
+    deadline_passes(progress, 2)
 
     def slow(trial: tt.Trial) -> None:
         for step in trial.steps():
             time.sleep(0.01)
             trial.report(loss=1.0 / step)
             if step == 3:
-                (far / str(trial.id)).touch()
+                (progress / str(trial.id)).touch()
 
     result = tune(slow, tmp_path, trials=None, max_steps=1_000_000, deadline=DEADLINE_SECONDS)
     assert result.finished == "deadline reached"
@@ -198,23 +203,23 @@ def test_a_deadline_stops_trials_and_keeps_their_values(
     assert len(again.trials) == len(result.trials)
 
 
-def test_a_trial_that_does_not_heed_the_deadline_is_killed(
+def test_a_trial_that_hangs_at_the_deadline_is_killed(
     tmp_path: Path, deadline_passes: Callable[[Path, int], None]
 ) -> None:
-    far = tmp_path / "far"
-    deadline_passes(far, 1)
+    progress = tmp_path / "progress"
+    deadline_passes(progress, 1)
 
-    def deaf(trial: tt.Trial) -> None:
+    def hang(trial: tt.Trial) -> None:
         trial.report(loss=0.5)
-        (far / "reported").touch()
+        (progress / "reported").touch()
         time.sleep(1000)
 
-    result = tune(deaf, tmp_path, trials=None, max_steps=3, deadline=DEADLINE_SECONDS, workers=1)
+    result = tune(hang, tmp_path, trials=None, max_steps=3, deadline=DEADLINE_SECONDS, workers=1)
     (trial,) = result.trials
     assert (trial.state, trial.value) == (tt.State.STOPPED, 0.5)
 
 
-def test_a_budget_is_a_limit(tmp_path: Path) -> None:
+def test_a_budget_ends_a_study(tmp_path: Path) -> None:
     def slow(trial: tt.Trial) -> float:
         time.sleep(0.05)
         return 1.0
@@ -224,13 +229,13 @@ def test_a_budget_is_a_limit(tmp_path: Path) -> None:
     assert result.cost.dollars >= 1e-5
 
 
-def test_a_grid_ends_when_it_is_used_up(tmp_path: Path) -> None:
+def test_a_study_ends_when_the_grid_is_exhausted(tmp_path: Path) -> None:
     result = tune(square, tmp_path, searcher=tt.search.Grid(points=2), trials=100)
     assert len(result.trials) == 4
     assert result.finished == "the searcher has nothing left to suggest"
 
 
-def test_functions_of_every_kind_reach_the_workers(tmp_path: Path) -> None:
+def test_lambdas_callable_objects_and_partial_functions_run_in_workers(tmp_path: Path) -> None:
     offset = 10.0
 
     class Callable:
@@ -243,7 +248,7 @@ def test_functions_of_every_kind_reach_the_workers(tmp_path: Path) -> None:
         assert [t.value for t in result.trials] == [t.config["x"] + 10.0 for t in result.trials]
 
 
-def test_every_trial_has_its_own_seed_and_knows_itself(tmp_path: Path) -> None:
+def test_every_trial_has_its_own_seed_and_its_id_and_configuration(tmp_path: Path) -> None:
     def look(trial: tt.Trial) -> dict[str, float]:
         assert trial.config == {"x": trial["x"], "k": trial["k"]}
         assert trial.get("missing", 3) == 3
@@ -253,33 +258,35 @@ def test_every_trial_has_its_own_seed_and_knows_itself(tmp_path: Path) -> None:
         return {"loss": 0.0, "seed": trial.seed, "id": trial.id, "attempt": trial.attempt}
 
     result = tune(look, tmp_path, max_steps=2)
-    told = [trial.reports[-1].metrics for trial in result.trials]
-    assert [metrics["id"] for metrics in told] == [trial.id for trial in result.trials]
-    assert len({metrics["seed"] for metrics in told}) == 6
+    reported = [trial.reports[-1].metrics for trial in result.trials]
+    assert [metrics["id"] for metrics in reported] == [trial.id for trial in result.trials]
+    assert len({metrics["seed"] for metrics in reported}) == 6
 
 
-class Downhill:
-    """A searcher of the user's own: next to the best so far."""
+class NearBest:
+    """A user's searcher, which suggests a configuration near the best one."""
 
     def suggest(self, past: Past, rng: Any) -> Config:
-        done = [t for t in past.trials if t.value is not None]
-        best = min(done, key=lambda t: t.value or 0.0).config["x"] if done else 0.5
+        ended = [t for t in past.trials if t.value is not None]
+        best = min(ended, key=lambda t: t.value or 0.0).config["x"] if ended else 0.5
         return {"x": float(min(1.0, max(0.0, best + rng.normal(0, 0.1)))), "k": 1}
 
 
-def test_a_searcher_of_ones_own(tmp_path: Path) -> None:
-    result = tune(square, tmp_path, searcher=Downhill(), trials=10)
+def test_a_user_may_pass_a_searcher(tmp_path: Path) -> None:
+    result = tune(square, tmp_path, searcher=NearBest(), trials=10)
     assert len(result.trials) == 10
 
 
-class Wrong:
+class OutOfRange:
     def suggest(self, past: Past, rng: Any) -> Config:
         return {"x": np.float64(0.5), "k": np.int64(1)} if not past.trials else {"x": 2.0, "k": 1}
 
 
-def test_what_a_searcher_suggests_is_checked(tmp_path: Path) -> None:
-    with pytest.raises(SpaceError, match=r"Wrong suggested .*: x: 2\.0 is outside its range; use 0\.0 to 1\.0"):
-        tune(square, tmp_path, searcher=Wrong(), workers=1)
+def test_a_suggestion_outside_the_space_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        SpaceError, match=r"OutOfRange suggested .*: x: 2\.0 is outside its range; use 0\.0 to 1\.0"
+    ):
+        tune(square, tmp_path, searcher=OutOfRange(), workers=1)
     (trial,) = tt.load("s", store=tmp_path / "s.db").trials
     assert trial.config == {"x": 0.5, "k": 1}
 
@@ -320,7 +327,7 @@ def test_what_a_searcher_suggests_is_checked(tmp_path: Path) -> None:
         ({"storage": "s3://bucket"}, "only folders are supported"),
     ],
 )
-def test_bad_settings_are_refused_before_anything_is_made(
+def test_an_invalid_setting_is_an_error_and_no_store_is_created(
     settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingError, match=message):
@@ -328,7 +335,7 @@ def test_bad_settings_are_refused_before_anything_is_made(
     assert not (tmp_path / "s.db").exists()
 
 
-def test_bad_spaces_and_functions_are_refused(tmp_path: Path) -> None:
+def test_an_invalid_space_or_function_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SpaceError, match=r"lr: low 0\.1 is above high 0\.01"):
         tt.tune(square, {"lr": tt.Float(0.1, 0.01)}, minimize="loss", trials=1, store=tmp_path)
     with pytest.raises(SettingError, match="train: 3 is not a function"):
@@ -336,7 +343,7 @@ def test_bad_spaces_and_functions_are_refused(tmp_path: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(SettingError, match="cannot be sent to a worker process"):
         tune(lambda trial: lock.acquire(), tmp_path)
-    assert not (tmp_path / "s.db").exists(), "nothing is left of what was refused"
+    assert not (tmp_path / "s.db").exists(), "no store is created"
 
 
 async def coroutine(trial: tt.Trial) -> float:
@@ -347,7 +354,7 @@ def generator(trial: tt.Trial) -> Iterator[float]:
     yield 0.0
 
 
-class Later:
+class AsyncCallable:
     async def __call__(self, trial: tt.Trial) -> float:
         return 0.0
 
@@ -365,17 +372,19 @@ def two(trial: tt.Trial, lr: float) -> float:
         (lambda *, trial: 0.0, "train: <lambda>() takes the arguments (*, trial); "),
         (coroutine, "train: coroutine is an async function; "),
         (functools.partial(coroutine), "train: coroutine is an async function; "),
-        (Later(), "train: Later is an async function; "),
+        (AsyncCallable(), "train: AsyncCallable is an async function; "),
         (generator, "train: generator has a yield, so it is a generator; "),
     ],
 )
-def test_functions_that_cannot_be_called_are_refused(train: Any, message: str, tmp_path: Path) -> None:
+def test_a_function_that_cannot_be_called_with_a_trial_is_an_error(
+    train: Any, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(SettingError, match=re.escape(message)):
         tune(train, tmp_path)
     assert not (tmp_path / "s.db").exists()
 
 
-def test_functions_that_do_not_tell_what_they_take_are_let_through() -> None:
+def test_a_function_whose_signature_may_fit_is_accepted() -> None:
     @functools.wraps(two)
     def wrapper(*args: Any) -> float:
         return two(args[0], 1.0)
@@ -384,17 +393,17 @@ def test_functions_that_do_not_tell_what_they_take_are_let_through() -> None:
         _check_function(train)
 
 
-def test_failures_are_said_as_they_happen_but_not_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_first_failures_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(trial: tt.Trial) -> None:
         raise ValueError(f"boom {trial.id}")
 
     result = tune(fail, tmp_path, retries=1, on_failure="go_on")
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 3
-    for line in said:
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    for line in lines:
         number = line.split()[1]
-        how = f"thriftune show s --trial {number} --store {tmp_path}/s.db"
-        assert line == f"trial {number} failed: ValueError: boom {number} ({how} tells more)"
+        command = f"thriftune show s --trial {number} --store {tmp_path}/s.db"
+        assert line == f"trial {number} failed: ValueError: boom {number} ({command} tells more)"
     with pytest.raises(
         NoBestTrial, match="no trial has reported 'loss' yet; 6 failed, the first with: ValueError"
     ):
@@ -402,27 +411,27 @@ def test_failures_are_said_as_they_happen_but_not_all(tmp_path: Path, capsys: py
     assert repr(result.trials[0]).endswith("error='ValueError: boom 0'>")
 
 
-def test_two_drivers_on_one_study_are_refused(tmp_path: Path) -> None:
-    started, refused = tmp_path / "started", tmp_path / "refused"
+def test_a_second_driver_of_a_study_is_an_error(tmp_path: Path) -> None:
+    started, failed = tmp_path / "started", tmp_path / "failed"
 
     def slow(trial: tt.Trial) -> float:
         started.touch()
-        until(refused.exists)
+        wait_until(failed.exists)
         return 0.0
 
     thread = threading.Thread(target=tune, args=(slow, tmp_path), kwargs={"trials": 1})
     thread.start()
-    until(started.exists)
+    wait_until(started.exists)
     with pytest.raises(StudyBusy, match=f"is being run by process {os.getpid()}"):
         tune(slow, tmp_path, trials=50)
-    refused.touch()
+    failed.touch()
     thread.join()
     study = tt.load("s", store=tmp_path / "s.db")
-    assert study.spec.trials == 1, "the refused one changed nothing"
+    assert study.spec.trials == 1, "the second driver changed nothing"
     assert len(study.trials) == 1
 
 
-def test_in_memory(tmp_path: Path) -> None:
+def test_a_study_can_be_stored_in_memory(tmp_path: Path) -> None:
     result = tt.tune(square, SPACE, minimize="loss", trials=3, store=":memory:", workers=1, progress=False)
     assert len(result.trials) == 3
 
@@ -430,7 +439,7 @@ def test_in_memory(tmp_path: Path) -> None:
 # --- ask and tell -----------------------------------------------------------------------------------------
 
 
-def test_ask_and_tell() -> None:
+def test_told_results_complete_or_fail_trials() -> None:
     study = tt.Study(SPACE, minimize="loss", searcher="sobol", seed=0)
     with pytest.raises(NoBestTrial, match="no trial has reported 'loss' yet"):
         _ = study.best
@@ -448,7 +457,7 @@ def test_ask_and_tell() -> None:
     assert study.trials[3].error_kind == "nan"
 
 
-def test_telling_several_metrics() -> None:
+def test_tell_needs_every_objective_and_constrained_metric() -> None:
     study = tt.Study(SPACE, minimize="loss", maximize=["accuracy"], constraints=["latency <= 10"])
     trials = [study.ask() for _ in range(4)]
     for value, message in [
@@ -478,12 +487,12 @@ def test_settings_of_ask_and_tell_are_checked(tmp_path: Path) -> None:
         tt.Study(SPACE, minimize="loss", searcher=searcher, store=tmp_path)
 
 
-def test_asking_takes_running_trials_into_account() -> None:
+def test_ask_does_not_suggest_the_configuration_of_a_running_trial() -> None:
     study = tt.Study({"c": tt.Choice(list(range(12)))}, minimize="loss", seed=1)
     assert {study.ask().config["c"] for _ in range(12)} == set(range(12))
 
 
-def test_asking_for_more_than_there_is() -> None:
+def test_ask_is_an_error_when_the_searcher_has_no_more_suggestions() -> None:
     study = tt.Study({"c": tt.Choice(["a", "b"])}, minimize="loss", searcher="grid")
     trials = [study.ask(), study.ask()]
     with pytest.raises(NothingLeft, match="grid has nothing left to suggest"):
@@ -492,7 +501,7 @@ def test_asking_for_more_than_there_is() -> None:
     assert study.best.value == 1.0
 
 
-def test_telling_what_cannot_be_told() -> None:
+def test_an_invalid_result_is_an_error() -> None:
     study = tt.Study(SPACE, minimize="loss")
     trial = study.ask()
     for arguments, message in [
@@ -512,7 +521,7 @@ def test_telling_what_cannot_be_told() -> None:
     assert study.best.value == 1.0
 
 
-def test_a_named_study_is_taken_up_again(tmp_path: Path) -> None:
+def test_a_named_study_is_opened_again_with_its_trials(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"minimize": "loss", "name": "s", "store": tmp_path, "seed": 3}
     first = tt.Study(SPACE, **settings)
     running = first.ask()
@@ -521,15 +530,15 @@ def test_a_named_study_is_taken_up_again(tmp_path: Path) -> None:
     assert second.best.value == 0.5
     second.tell(running.id, 0.1)
     assert first.best.value == 0.1
-    undisturbed = tt.Study(SPACE, minimize="loss", seed=3)
-    configs = [undisturbed.ask().config for _ in range(3)]
+    one_study = tt.Study(SPACE, minimize="loss", seed=3)
+    configs = [one_study.ask().config for _ in range(3)]
     assert [t.config for t in second.trials] + [second.ask().config] == configs
 
 
-def test_a_study_keeps_the_seed_it_began_with_and_says_so(tmp_path: Path) -> None:
+def test_a_study_keeps_its_first_seed_and_warns_of_another(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"minimize": "loss", "name": "s", "store": tmp_path}
     tt.Study(SPACE, seed=3, **settings)
-    tt.Study(SPACE, **settings)  # asks for none
+    tt.Study(SPACE, **settings)  # without a seed
     with pytest.warns(UserWarning, match="seed: study 's' began with 3 and goes on with it, not with 4"):
         assert tt.Study(SPACE, seed=4, **settings).spec.seed == 3
 
@@ -543,12 +552,12 @@ def _ask_and_tell(folder: Path, count: int) -> None:
 
 def test_many_processes_ask_and_tell_at_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    asking = [context.Process(target=_ask_and_tell, args=(tmp_path, 15)) for _ in range(4)]
-    for process in asking:
+    processes = [context.Process(target=_ask_and_tell, args=(tmp_path, 15)) for _ in range(4)]
+    for process in processes:
         process.start()
-    for process in asking:
+    for process in processes:
         process.join()
-    assert [process.exitcode for process in asking] == [0] * 4
+    assert [process.exitcode for process in processes] == [0] * 4
     study = tt.load("many", store=tmp_path)
     assert sorted(t.config["c"] for t in study.trials) == list(range(60)), "each configuration once"
     assert {t.state for t in study.trials} == {tt.State.COMPLETED}
@@ -572,14 +581,14 @@ def test_many_threads_ask_and_tell_at_once() -> None:
 # --- load -------------------------------------------------------------------------------------------------
 
 
-def test_load_looks_at_a_study_while_it_runs(tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
+def test_a_running_study_can_be_loaded(tmp_path: Path) -> None:
+    loaded = tmp_path / "loaded"
 
     def slow(trial: tt.Trial) -> None:
         for step in trial.steps():
             trial.report(loss=1 / step)
             if step == 2:
-                until(seen.exists)
+                wait_until(loaded.exists)
 
     def two_run() -> bool:
         try:
@@ -590,13 +599,13 @@ def test_load_looks_at_a_study_while_it_runs(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=tune, args=(slow, tmp_path), kwargs={"trials": 2, "max_steps": 3})
     thread.start()
-    until(two_run)
-    seen.touch()
+    wait_until(two_run)
+    loaded.touch()
     thread.join()
     assert {t.state for t in tt.load("s", store=tmp_path / "s.db").trials} == {tt.State.COMPLETED}
 
 
-def test_load_of_nothing_says_what_there_is(tmp_path: Path) -> None:
+def test_loading_a_missing_study_is_an_error_with_a_similar_name(tmp_path: Path) -> None:
     with pytest.raises(StudyNotFound, match="there is no store at"):
         tt.load("s", store=tmp_path / "none.db")
     tune(square, tmp_path, trials=1, name="digits")
@@ -604,13 +613,13 @@ def test_load_of_nothing_says_what_there_is(tmp_path: Path) -> None:
         tt.load("digit", store=tmp_path / "s.db")
 
 
-def test_a_tuned_study_is_not_for_ask_and_tell(tmp_path: Path) -> None:
+def test_ask_on_a_study_of_tune_is_an_error(tmp_path: Path) -> None:
     tune(square, tmp_path, trials=1)
     with pytest.raises(SettingError, match="it has no ask and tell"):
         tt.load("s", store=tmp_path / "s.db").ask()
 
 
-def test_a_loaded_study_has_its_searcher_with_its_options(tmp_path: Path) -> None:
+def test_a_loaded_study_keeps_its_searcher_and_its_options(tmp_path: Path) -> None:
     first = tt.Study(
         {"x": tt.Int(0, 9)}, minimize="loss", searcher=tt.search.Grid(points=2), name="a", store=tmp_path
     )
@@ -618,7 +627,7 @@ def test_a_loaded_study_has_its_searcher_with_its_options(tmp_path: Path) -> Non
     study = tt.load("a", store=tmp_path)
     assert [study.ask()["x"], study.ask()["x"]] == [0, 9]
     named = tt.Study({"x": tt.Int(0, 9)}, minimize="loss", searcher="grid", name="a", store=tmp_path)
-    assert named.spec.searcher_options == {"points": 2}, "what is only named has the options it was made with"
+    assert named.spec.searcher_options == {"points": 2}, "a searcher that is given by name keeps its options"
     other = tt.Study({"x": tt.Int(0, 9)}, minimize="loss", searcher="sobol", name="a", store=tmp_path)
     assert other.spec.searcher_options == {}
     tt.Study(
@@ -627,7 +636,7 @@ def test_a_loaded_study_has_its_searcher_with_its_options(tmp_path: Path) -> Non
     assert 0 <= tt.load("b", store=tmp_path).ask()["x"] <= 1
 
 
-def test_a_loaded_study_cannot_make_up_its_users_searcher(tmp_path: Path) -> None:
+def test_ask_on_a_loaded_study_with_a_user_s_searcher_is_an_error(tmp_path: Path) -> None:
     class Mine:
         def suggest(self, past: Any, rng: Any) -> dict[str, Any]:
             return {"x": 0.5}
@@ -638,7 +647,7 @@ def test_a_loaded_study_cannot_make_up_its_users_searcher(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("trial", [True, 1.0, "1", None])
-def test_what_is_no_trial_is_refused_and_nothing_is_recorded(trial: Any, tmp_path: Path) -> None:
+def test_an_invalid_trial_argument_is_an_error_and_nothing_is_recorded(trial: Any, tmp_path: Path) -> None:
     study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="n", store=tmp_path / "s.db")
     study.ask()
     study.ask()
@@ -671,7 +680,7 @@ def test_what_is_no_trial_is_refused_and_nothing_is_recorded(trial: Any, tmp_pat
     ],
     ids=range(12),
 )
-def test_settings_that_cannot_be_are_refused(name: str, value: Any, tmp_path: Path) -> None:
+def test_a_setting_that_cannot_be_stored_is_an_error(name: str, value: Any, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=name):
         tune(square, tmp_path, **{name: value})
     assert tt.studies(tmp_path / "s.db") == []

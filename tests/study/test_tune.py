@@ -1,4 +1,4 @@
-"""The arguments of tune()."""
+"""Tests of the arguments of tune()."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def square(trial: tt.Trial) -> None:
     trial.report(loss=trial["x"] ** 2)
 
 
-def test_the_function_and_the_space_may_be_given_by_name(tmp_path: Path) -> None:
+def test_the_function_and_the_space_may_be_keyword_arguments(tmp_path: Path) -> None:
     result = tt.tune(train=square, space=SPACE, minimize="loss", trials=2, workers=1, store=tmp_path / "s.db")
     assert len(result.trials) == 2
 
 
-def test_the_signature_names_every_argument_and_the_result() -> None:
+def test_the_signature_has_the_arguments_and_the_result() -> None:
     signature = inspect.signature(tt.tune)
     assert {"train", "space", "minimize", "trials", "store", "on_report"} <= signature.parameters.keys()
     assert signature.return_annotation == "Result"
@@ -44,12 +44,12 @@ def test_the_signature_names_every_argument_and_the_result() -> None:
         ({"train": square}, r"tune\(\): multiple values for argument 'train'"),
     ],
 )
-def test_unknown_arguments_are_named_with_the_nearest(arguments: dict[str, Any], message: str) -> None:
+def test_an_unknown_argument_is_an_error_with_the_nearest_name(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         tt.tune(square, SPACE, **arguments)
 
 
-def test_a_missing_space_is_named() -> None:
+def test_a_missing_space_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"tune\(\): missing a required argument: 'space'"):
         tt.tune(square)  # type: ignore[call-arg]
 
@@ -62,6 +62,6 @@ def test_a_missing_space_is_named() -> None:
         ({"on_change": "ask"}, "on_change: 'ask' must be 'stop' or 'go_on'"),
     ],
 )
-def test_settings_of_this_run_are_checked(arguments: dict[str, Any], message: str) -> None:
+def test_arguments_that_are_not_stored_are_checked(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         tt.tune(square, SPACE, minimize="loss", trials=1, **arguments)

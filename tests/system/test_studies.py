@@ -15,7 +15,7 @@ import pytest
 
 import thriftune as tt
 from tests import ROOT
-from tests.conftest import unable
+from tests.conftest import fail_or_skip
 from tests.support.ray_clusters import nodes
 from thriftune.errors import SettingError
 from thriftune.state import events as ev
@@ -213,7 +213,7 @@ def test_threads_and_memory_are_turned_for_real(tmp_path: Path, knob: str) -> No
     With one knob at a time: which one is tried first depends on how steps vary, and so on how busy the machine is.
     """
     if knob == "threads" and len(os.sched_getaffinity(0)) < 2:
-        unable("this needs two cores")
+        fail_or_skip("this needs two cores")
 
     def train(trial: tt.Trial) -> None:
         import numpy as np
