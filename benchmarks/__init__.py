@@ -1,1 +1,1 @@
-"""How does thriftune compare? Side-by-side measurements against peers and bars, one command each."""
+"""How does thriftune compare? Benchmarks with bars, and side-by-side measurements with similar tools."""

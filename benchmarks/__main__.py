@@ -1,4 +1,4 @@
-"""Every benchmark that takes minutes, one after the other; how good the search is: python -m benchmarks.search."""
+"""Run the benchmarks of speed and size, one after the other."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from benchmarks.common import Row, main, say
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
+    """Return the rows of all benchmarks of speed and size."""
     rows = []
     for benchmark in (throughput, report_cost, large_store, memory, footprint):
         say(f"--- {benchmark.__name__.rpartition('.')[2]}")

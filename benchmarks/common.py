@@ -1,4 +1,4 @@
-"""What do all benchmarks share? The rows they give, the machine they ran on, and how both are shown."""
+"""Share what all benchmarks need: result rows, a description of the machine, the command line and the table."""
 
 from __future__ import annotations
 
@@ -30,34 +30,40 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. `met` is None where there is no bar, or where the run was too small to tell."""
+    """One result of a benchmark."""
 
-    what: str
-    figure: str
-    bar: str = ""
-    met: bool | None = None
-    data: dict[str, Any] = field(default_factory=dict)  # the raw figures behind it
+    what: str  # is measured
+    figure: str  # the result, as text
+    bar: str = ""  # what the figure should reach, as text; "" without a bar
+    met: bool | None = None  # None without a bar, or for a run that is too small to judge
+    data: dict[str, Any] = field(default_factory=dict)  # the raw numbers
 
 
 Measure = Callable[[argparse.Namespace], list[Row]]
 
+_SYNCED_WRITES = 200
+"""Durable writes whose median is taken; they need less than a second on a slow disk."""
+
+_FILE_COLUMNS = 150
+"""Width of a table that is written to a file, which has no width of its own."""
+
 
 def say(message: str) -> None:
-    """Progress, apart from the result."""
+    """Print progress to stderr; stdout has only the result."""
     print(message, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder on the disk that holds the project: /tmp may be memory, where durability costs nothing."""
+    """Make a temporary folder on the project's disk. /tmp may be in memory, where durable writes cost nothing."""
     home = OUT / "benchmarks"
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home) as folder:
         yield Path(folder)
 
 
-def fresh(function: Callable[..., T], *arguments: object) -> T:
-    """The function's answer, from a new process that has done nothing else before."""
+def in_new_process(function: Callable[..., T], *arguments: object) -> T:
+    """Call the function in a new process, and return its result."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         return pool.apply(function, arguments)
@@ -65,7 +71,7 @@ def fresh(function: Callable[..., T], *arguments: object) -> T:
 
 @cache
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Describe what the figures depend on: the machine, its load and the software."""
     return {
         "cores": len(os.sched_getaffinity(0)),
         "processor": _processor(),
@@ -87,10 +93,10 @@ def _processor() -> str:
 
 
 def _fdatasync_microseconds() -> float:
-    """What one durable write of 100 bytes costs at least on this disk, median."""
+    """Return the median time of a durable write of 100 bytes on this disk."""
     times = []
     with scratch() as folder, (folder / "sync").open("wb", buffering=0) as file:
-        for _ in range(200):
+        for _ in range(_SYNCED_WRITES):
             started = time.perf_counter()
             file.write(b"x" * 100)
             os.fdatasync(file.fileno())
@@ -103,10 +109,15 @@ def main(
     arguments: Sequence[str] | None = None,
     further: Callable[[argparse.ArgumentParser], object] | None = None,
 ) -> int:
-    """Measures and shows; 1 if a bar was missed. `further`: adds options that only this benchmark has."""
+    """Run a benchmark as a command and print its rows. Return the exit status, 1 if a bar was missed.
+
+    - `further`: adds the options that only this benchmark has.
+    """
     parser = argparse.ArgumentParser(description=sys.modules[measure.__module__].__doc__)
-    parser.add_argument("--json", action="store_true", help="print everything as JSON, raw figures included")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works; judges nothing")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON, with the raw figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="use tiny sizes to check that the benchmark works; judge no figure"
+    )
     parser.add_argument("--without-peers", action="store_true", help="measure thriftune alone")
     if further:
         further(parser)
@@ -115,20 +126,21 @@ def main(
     rows = measure(options)
     command = " ".join(["python", "-m", _module(measure), *(sys.argv[1:] if arguments is None else arguments)])
     if options.json:
-        told = [asdict(row) for row in rows]
-        print(json.dumps({"command": command, "machine": about, "rows": told}, indent=2))
+        results = [asdict(row) for row in rows]
+        print(json.dumps({"command": command, "machine": about, "rows": results}, indent=2))
     else:
         show(rows, about, command)
     return int(any(row.met is False for row in rows))
 
 
 def _module(measure: Measure) -> str:
-    """The module's name as it was given to python -m, also where it is the main one."""
+    """Return the name under which `python -m` runs the benchmark's module."""
     spec = getattr(sys.modules[measure.__module__], "__spec__", None)
     return (spec.name if spec else measure.__module__).removesuffix(".__main__")
 
 
 def show(rows: Sequence[Row], about: dict[str, Any], command: str) -> None:
+    """Print the rows and the description of the machine as a table."""
     table = Table(title=command, caption=", ".join(f"{name} {value}" for name, value in about.items()))
     for column in ("what", "bar", "figure", "met"):
         table.add_column(column, overflow="fold")
@@ -136,5 +148,4 @@ def show(rows: Sequence[Row], about: dict[str, Any], command: str) -> None:
         met = {True: "yes", False: "[bold red]no", None: ""}[row.met]
         table.add_row(row.what, row.bar, row.figure, met)
     console = Console()
-    # A file has no width; lines broken for a terminal of 80 columns would be hard to read in it.
-    Console(width=None if console.is_terminal else 150).print(table)
+    Console(width=None if console.is_terminal else _FILE_COLUMNS).print(table)

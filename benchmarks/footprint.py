@@ -1,6 +1,6 @@
-"""How light is it? The size of a fresh environment with nothing but thriftune, and the time to import it.
+"""Measure the size of an environment with only thriftune, and the time to import thriftune.
 
-With --quick no environment is made: only the import is timed, in this one.
+With --quick, only the import is measured, in the current environment.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ IMPORT_BAR_SECONDS = 0.5
 
 UNWANTED = ("torch", "ray", "tensorflow", "jax", "fastapi", "starlette", "uvicorn", "flask", "django", "aiohttp")
 
-# Importing thriftune loads nothing until a name is used, so both are timed: the bare import, and all public names.
+# `import thriftune` loads the module of a public name when the name is first used. So both are measured: the
+# import alone, and with the use of all public names.
 BARE = "import thriftune"
 EVERYTHING = "import thriftune; [getattr(thriftune, name) for name in thriftune.__all__]"
 
 
 def make_environment(folder: Path) -> Path:
-    """Returns its interpreter."""
-    say("making a fresh environment with only thriftune in it")
+    """Make a virtual environment with only thriftune, and return its interpreter."""
+    say("making an environment with only thriftune")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
@@ -36,7 +37,7 @@ def make_environment(folder: Path) -> Path:
 
 
 def sizes(folder: Path) -> tuple[int, int]:
-    """Bytes of all files in it, as shipped and with the bytecode that Python adds."""
+    """Return the bytes of all files in a folder: without bytecode files, and with them."""
     shipped = bytecode = 0
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
@@ -48,36 +49,37 @@ def sizes(folder: Path) -> tuple[int, int]:
 
 
 def import_seconds(python: Path, code: str, times: int) -> list[float]:
-    """Of whole fresh processes, the start of Python included."""
-    took = []
-    subprocess.run([python, "-c", code], check=True)  # so that the bytecode is there
+    """Return how long new processes took to run the code, with the start of Python."""
+    durations = []
+    subprocess.run([python, "-c", code], check=True)  # writes the bytecode files
     for _ in range(times):
         started = time.perf_counter()
         subprocess.run([python, "-c", code], check=True)
-        took.append(time.perf_counter() - started)
-    return took
+        durations.append(time.perf_counter() - started)
+    return durations
 
 
 def unwanted(python: Path) -> list[str]:
-    """Which of the things that must not be there are installed, or imported by the public names."""
-    look = f"""{EVERYTHING}
+    """Return the packages of UNWANTED that are installed, or imported by the public names."""
+    code = f"""{EVERYTHING}
 import importlib.util, json, sys
 names = {UNWANTED!r}
 print(json.dumps([n for n in names if n in sys.modules or importlib.util.find_spec(n)]))"""
-    run = subprocess.run([python, "-c", look], check=True, capture_output=True, text=True)
+    run = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
     return [str(name) for name in json.loads(run.stdout)]
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
+    """Return the rows of sizes, import times and unwanted packages."""
     if options.quick:
         return _imports(Path(sys.executable), times=2, judge=False)
     with scratch() as folder:
         python = make_environment(folder / "venv")
         shipped, with_bytecode = sizes(next((folder / "venv" / "lib").glob("python*/site-packages")))
-        found = unwanted(python)
+        packages = unwanted(python)
         return [
             Row(
-                "site-packages with nothing but thriftune, pip included",
+                "site-packages with only thriftune and pip",
                 f"{shipped / 1e6:.0f} MB as shipped ({with_bytecode / 1e6:.0f} MB with bytecode)",
                 bar=f"under {SIZE_BAR_MB:g} MB",
                 met=shipped / 1e6 < SIZE_BAR_MB,
@@ -86,9 +88,9 @@ def measure(options: argparse.Namespace) -> list[Row]:
             *_imports(python, times=10, judge=True),
             Row(
                 "torch, ray, web frameworks installed or imported",
-                ", ".join(found) or "none",
+                ", ".join(packages) or "none",
                 bar="none",
-                met=not found,
+                met=not packages,
                 data={"looked_for": UNWANTED},
             ),
         ]
@@ -98,14 +100,14 @@ def _imports(python: Path, times: int, judge: bool) -> list[Row]:
     rows = []
     for what, code in (("import thriftune", BARE), ("import thriftune and use every public name", EVERYTHING)):
         say(f"{what}: {times} times")
-        took = import_seconds(python, code, times)
+        durations = import_seconds(python, code, times)
         rows.append(
             Row(
-                f"{what}, start of Python included",
-                f"{median(took):.3f} s ({min(took):.3f} to {max(took):.3f})",
+                f"{what}, with the start of Python",
+                f"{median(durations):.3f} s ({min(durations):.3f} to {max(durations):.3f})",
                 bar=f"under {IMPORT_BAR_SECONDS:g} s",
-                met=median(took) < IMPORT_BAR_SECONDS if judge else None,
-                data={"seconds": took},
+                met=median(durations) < IMPORT_BAR_SECONDS if judge else None,
+                data={"seconds": durations},
             )
         )
     return rows

@@ -1,7 +1,7 @@
-"""Run the study of kills.py: its trials report from several threads, and write down each report that was safe.
+"""Run the study of kills.py. Its trials report from several threads, and write down each report that returned.
 
-Run as a script, with its settings as JSON. The file of witness lines is opened by trials alone: what it has of a
-report was written after `report()` had returned.
+The script's argument is its settings as JSON. Only trials write to the witness file: one line after each
+`report()` that has returned.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ import thriftune as tt
 from thriftune.errors import StudyInterrupted
 
 INTERRUPTED = 75
-"""The exit status after SIGTERM: the study can be resumed."""
+"""The exit status after SIGTERM, when the study can be resumed."""
 
-NAME, TAG = "killed", "tag"
+NAME = "killed"
+
+TAG = "tag"
+"""The metric that makes each report of an attempt unique."""
+
 THREADS, STEPS, TRIALS = 3, 9, 40
 STEP_SECONDS = 0.03
 
@@ -28,17 +32,17 @@ STEP_SECONDS = 0.03
 def train(trial: tt.Trial) -> None:
     """Report each step from several threads, and then once more with a checkpoint."""
     witness = os.open(os.environ["KILLS_WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    done = [0]
+    last_step = [0]
 
     def write(**line: object) -> None:
-        about = {"trial": trial.id, "attempt": trial.attempt, "pid": os.getpid()}
-        os.write(witness, json.dumps(about | line).encode() + b"\n")
+        common = {"trial": trial.id, "attempt": trial.attempt, "pid": os.getpid()}
+        os.write(witness, json.dumps(common | line).encode() + b"\n")
 
     def save(folder: Path) -> None:
-        (folder / "step").write_text(str(done[0]))
+        (folder / "step").write_text(str(last_step[0]))
 
     def load(folder: Path) -> None:
-        done[0] = int((folder / "step").read_text())
+        last_step[0] = int((folder / "step").read_text())
 
     def report(thread: int, step: int) -> None:
         tag = step * THREADS + thread
@@ -54,13 +58,14 @@ def train(trial: tt.Trial) -> None:
             each.start()
         for each in threads:
             each.join()
-        done[0] = step
+        last_step[0] = step
         trial.report(loss=trial["x"] + 1 / step, save=save)
     os.close(witness)
 
 
-def main(given: dict[str, Any]) -> None:
-    ray = {"address": given["address"], "variables": given["variables"]}
+def main(settings: dict[str, Any]) -> None:
+    """Run or resume the study with the settings that kills.py wrote."""
+    ray = {"address": settings["address"], "variables": settings["variables"]}
     tt.tune(
         train,
         {"x": tt.Float(0.0, 1.0)},
@@ -70,13 +75,13 @@ def main(given: dict[str, Any]) -> None:
         workers=2,
         retries=100,
         searcher="random",
-        stopping=given["rule"],
+        stopping=settings["rule"],
         seed=7,
         name=NAME,
-        store=given["store"],
+        store=settings["store"],
         progress=False,
         system="off",
-        engine=tt.Ray(**ray) if given["address"] else "local",
+        engine=tt.Ray(**ray) if settings["address"] else "local",
     )
 
 

@@ -1,7 +1,7 @@
-"""How long do resuming and listing take with a large store: 1,000 trials of 100 reports each?
+"""Measure the time to resume and to list a study of 1,000 trials with 100 reports each.
 
-The log is what a real conductor says to 1,000 trials that report and end; only the trials are made up. Once its
-driver ended in good order, once it was killed in the middle of the last trial.
+The conductor makes the log from made-up reports and ends of trials. In one store the driver has ended normally, in
+the other it was killed during the last trial.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 import thriftune as tt
-from benchmarks.common import Row, fresh, main, say, scratch
+from benchmarks.common import Row, in_new_process, main, say, scratch
 from thriftune.clouds.local import LocalCloud
 from thriftune.launch.open_study import open_study
 from thriftune.loop.conductor import Conductor
@@ -38,12 +38,12 @@ SPACE: dict[str, Parameter] = {
     "width": tt.Int(16, 256, log=True),
     "act": tt.Choice(["relu", "tanh"]),
 }
-RESUME_BAR = 2.0  # seconds
-LIST_BAR = 0.2
+RESUME_BAR_SECONDS = 2.0
+LIST_BAR_SECONDS = 0.2
 
 
 def make(path: Path, trials: int, reports: int, *, killed: bool) -> int:
-    """Writes the store; returns how many entries the log has."""
+    """Write the store, and return the number of entries in its log."""
     settings = Settings(
         minimize="loss",
         searcher="random",
@@ -68,9 +68,9 @@ def make(path: Path, trials: int, reports: int, *, killed: bool) -> int:
                 metrics = {"loss": 1 / (trial + step), "accuracy": 1 - 1 / (trial + step)}
                 log += conductor.handle([ev.Reported(now, trial, 1, step, step, metrics, step % 10 == 0)], now)
             log += conductor.handle([ev.Ended(now, trial, 1, reports * 0.5)], now)
-            # A driver brings the summary up to date twice a second, so that of a killed one is a little behind.
-            behind = killed and trial == trials - 1
-            store.append(NAME, before, log, None if behind else summarize(history, now))
+            # A driver writes the summary twice a second, so the summary of a killed driver is not up to date.
+            summary = None if killed and trial == trials - 1 else summarize(history, now)
+            store.append(NAME, before, log, summary)
         if not killed:
             before = history.entries
             log = conductor.handle([*cloud.close(now), ev.DriverStopped(now)], now)
@@ -84,21 +84,21 @@ def _conductor(spec: Spec, history: History) -> Conductor:
 
 
 def resume_seconds(path: Path) -> float:
-    """From opening the store until the conductor has decided where the next trial runs."""
+    """Return the time from opening the store until the conductor has placed the next trial."""
     started = time.perf_counter()
     with open_store(path) as store:
         spec = Spec.from_json(store.spec(NAME))
         conductor = _conductor(spec, load_history(store, spec))
         now = time.time()
         log = conductor.handle([ev.DriverStarted(now, 1, "here"), *LocalCloud(1).open(now)], now)
-        took = time.perf_counter() - started
+        seconds = time.perf_counter() - started
     if not any(isinstance(entry, ev.Place) for entry in log):
         raise AssertionError("the resumed study placed no trial")
-    return took
+    return seconds
 
 
 def tune_seconds(path: Path, trials: int, reports: int) -> float:
-    """A whole call of tune() that has one trial left to do."""
+    """Return the time of a whole call of tune() with one trial left."""
     started = time.perf_counter()
     tt.tune(
         _train,
@@ -119,6 +119,7 @@ def _train(trial: tt.Trial) -> float:  # noqa: ARG001 (the protocol's)
 
 
 def studies_seconds(path: Path) -> float:
+    """Return the time to open the store and list its studies."""
     started = time.perf_counter()
     with open_store(path, create=False) as store:
         store.studies()
@@ -126,7 +127,7 @@ def studies_seconds(path: Path) -> float:
 
 
 def command_seconds(path: Path) -> float:
-    """The whole command as a user types it, the start of Python included."""
+    """Return the time of the command `thriftune list`, with the start of Python."""
     command = [str(Path(sys.executable).with_name("thriftune")), "list", "--json", "--store", str(path)]
     started = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
@@ -134,6 +135,7 @@ def command_seconds(path: Path) -> float:
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
+    """Return the rows of resuming and listing."""
     trials, reports, times = (10, 5, 2) if options.quick else (1000, 100, 5)
     with scratch() as folder:
         ended, killed = folder / "ended" / "studies.db", folder / "killed" / "studies.db"
@@ -141,32 +143,38 @@ def measure(options: argparse.Namespace) -> list[Row]:
             say(f"writing {trials:,} trials of {reports} reports; the driver was {path.parent.name}")
             entries = make(path, trials, reports, killed=path is killed)
 
-        def row(what: str, bar: float | None, once: Callable[[], float]) -> Row:
+        def row(what: str, bar: float | None, measure_seconds: Callable[[], float]) -> Row:
             say(f"{what}: {times} times")
-            took = [once() for _ in range(times)]
-            middle = median(took)
+            durations = [measure_seconds() for _ in range(times)]
+            middle = median(durations)
             return Row(
                 what,
-                f"{middle:.3f} s ({min(took):.3f} to {max(took):.3f}; {entries:,} entries)",
+                f"{middle:.3f} s ({min(durations):.3f} to {max(durations):.3f}; {entries:,} entries)",
                 bar=f"under {bar:g} s" if bar else "",
                 met=None if options.quick or bar is None else middle < bar,
-                data={"seconds": took, "entries": entries, "bytes": killed.stat().st_size},
+                data={"seconds": durations, "entries": entries, "bytes": killed.stat().st_size},
             )
 
-        def whole_tune() -> float:
+        def tune_copy_seconds() -> float:
             copy = folder / "copy"
             shutil.copytree(killed.parent, copy)
             try:
-                return fresh(tune_seconds, copy / killed.name, trials + 1, reports)
+                return in_new_process(tune_seconds, copy / killed.name, trials + 1, reports)
             finally:
                 shutil.rmtree(copy)
 
         return [
-            row("resume: until the next trial is placed", RESUME_BAR, lambda: fresh(resume_seconds, killed)),
-            row("resume: a whole tune() with one no-op trial left", None, whole_tune),
-            row("list: store.studies()", LIST_BAR, lambda: fresh(studies_seconds, ended)),
-            row("list: the command", LIST_BAR, lambda: command_seconds(ended)),
-            row("list: the command, after the driver was killed", LIST_BAR, lambda: command_seconds(killed)),
+            row(
+                "resume: until the next trial is placed",
+                RESUME_BAR_SECONDS,
+                lambda: in_new_process(resume_seconds, killed),
+            ),
+            row("resume: a whole tune() with one no-op trial left", None, tune_copy_seconds),
+            row("list: store.studies()", LIST_BAR_SECONDS, lambda: in_new_process(studies_seconds, ended)),
+            row("list: the command", LIST_BAR_SECONDS, lambda: command_seconds(ended)),
+            row(
+                "list: the command, after the driver was killed", LIST_BAR_SECONDS, lambda: command_seconds(killed)
+            ),
         ]
 
 

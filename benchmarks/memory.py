@@ -1,7 +1,7 @@
-"""Does the driver's memory stay flat? Its resident memory over 10,000 no-op trials, less the trials' own records.
+"""Measure how the driver's memory grows over 10,000 no-op trials, apart from the records of the trials.
 
-The records are what a fresh process allocates (tracemalloc) to fold the same log: the History with its trials and
-their reports. That leaves out the allocator's overhead, so it is on the strict side.
+The size of the records is the memory that a new process allocates (by tracemalloc) to replay the same log into a
+History with its trials and reports. It excludes the allocator's overhead, so the growth is rather overestimated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import thriftune as tt
-from benchmarks.common import Row, fresh, main, say, scratch
+from benchmarks.common import Row, in_new_process, main, say, scratch
 from thriftune.engines import pickled
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.launch.drive import drive
@@ -31,43 +31,44 @@ NAME = "memory"
 BAR_PERCENT = 10.0
 
 
-class Scales(SilentView):
-    """A view that draws nothing and weighs its process every so many trials."""
+class MemoryMeter(SilentView):
+    """A view that draws nothing and measures the memory of its process after every `every` trials."""
 
     def __init__(self, every: int) -> None:
         super().__init__()
         self._every = every
-        self.weights: dict[int, int] = {}  # trials ended -> bytes resident
+        self.bytes_by_trials: dict[int, int] = {}  # ended trials -> resident bytes
 
     def update(self, history: History, doing: Callable[[], Sequence[WorkerStatus]], now: float) -> None:  # noqa: ARG002 (the protocol's)
         ended = len(history.trials) - len(history.running) - len(history.waiting)
         mark = ended - ended % self._every
-        if mark and mark not in self.weights:
-            self.weights[mark] = resident_bytes()
+        if mark and mark not in self.bytes_by_trials:
+            self.bytes_by_trials[mark] = resident_bytes()
 
 
 def resident_bytes() -> int:
+    """Return the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def weigh_driver(path: Path, trials: int, every: int) -> dict[int, int]:
-    """A real drive of a real study, by this process."""
+def driver_bytes(path: Path, trials: int, every: int) -> dict[int, int]:
+    """Drive a study in this process, and return its resident bytes by the number of ended trials."""
     space = {"lr": tt.Float(1e-4, 1e-1, log=True), "act": tt.Choice(["relu", "tanh"])}
     settings = Settings(minimize="loss", searcher="random", stopping="none", seed=0, trials=trials, workers=2)
     spec = make_spec(space, settings, target=Target("pickled"), name=NAME)
-    scales = Scales(every)
+    meter = MemoryMeter(every)
     function = pickled.dump("_train", {"train": _train, "searcher": None, "stopper": None})
     with open_store(path) as store:
-        drive(store, open_study(store, spec), scales, function=function)
-    return scales.weights
+        drive(store, open_study(store, spec), meter, function=function)
+    return meter.bytes_by_trials
 
 
 def _train(trial: tt.Trial) -> float:
     return float(trial["lr"])
 
 
-def weigh_records(path: Path, trials: int) -> int:
-    """Bytes that the History of the first so many trials takes."""
+def record_bytes(path: Path, trials: int) -> int:
+    """Return the bytes of a History with the first `trials` trials of the log."""
     with open_store(path, create=False) as store:
         spec = Spec.from_json(store.spec(NAME))
         tracemalloc.start()
@@ -85,29 +86,35 @@ def weigh_records(path: Path, trials: int) -> int:
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
+    """Return the rows of the driver's growth and of the size of a record."""
     first, last = (20, 60) if options.quick else (1000, 10_000)
     with scratch() as folder:
         path = folder / "studies.db"
         say(f"{last:,} trials")
         started = time.perf_counter()
-        weights = fresh(weigh_driver, path, last, first // 10)
-        took = time.perf_counter() - started
-        say("weighing the records")
-        records = {trials: fresh(weigh_records, path, trials) for trials in (first, last)}
-    growth = weights[last] - weights[first]
-    own = records[last] - records[first]
-    left = 100 * (growth - own) / weights[first]
+        driver = in_new_process(driver_bytes, path, last, first // 10)
+        seconds = time.perf_counter() - started
+        say("measuring the records")
+        records = {trials: in_new_process(record_bytes, path, trials) for trials in (first, last)}
+    growth = driver[last] - driver[first]
+    record_growth = records[last] - records[first]
+    percent_left = 100 * (growth - record_growth) / driver[first]
     mb = 1e6
     return [
         Row(
-            f"driver memory, growth from trial {first:,} to {last:,} apart from the trials' own records",
-            f"{left:.1f} % ({weights[first] / mb:.1f} MB to {weights[last] / mb:.1f} MB, "
-            f"of which {own / mb:.1f} MB records)",
+            f"growth of driver memory from trial {first:,} to {last:,}, without the records of trials",
+            f"{percent_left:.1f} % ({driver[first] / mb:.1f} MB to {driver[last] / mb:.1f} MB, "
+            f"of which {record_growth / mb:.1f} MB records)",
             bar=f"within {BAR_PERCENT:g} %",
-            met=None if options.quick else left <= BAR_PERCENT,
-            data={"resident_bytes": weights, "record_bytes": records, "percent_left": left, "seconds": took},
+            met=None if options.quick else percent_left <= BAR_PERCENT,
+            data={
+                "resident_bytes": driver,
+                "record_bytes": records,
+                "percent_left": percent_left,
+                "seconds": seconds,
+            },
         ),
-        Row("a trial's own records, each", f"{own / (last - first):,.0f} bytes"),
+        Row("the record of a trial", f"{record_growth / (last - first):,.0f} bytes"),
     ]
 
 

@@ -1,6 +1,6 @@
-"""Trials of nothing with Optuna, in its documented way to use two processes: both optimize one stored study.
+"""Run no-op trials with Optuna in two processes that share a stored study, as its documentation recommends.
 
-See noop_thriftune.py for the task. It runs in an environment of its own, so it imports nothing of this project.
+See noop_thriftune.py for the task. This script runs in Optuna's environment and imports nothing of this project.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def objective(trial: optuna.Trial) -> float:
 def storage(kind: str, folder: Path) -> RDBStorage | JournalStorage:
     if kind == "journal":
         return JournalStorage(JournalFileBackend(str(folder / "journal.log")))
-    # The timeout only makes a process wait for the other's lock instead of failing.
+    # With the timeout, a process waits for the other's lock instead of failing.
     return RDBStorage(f"sqlite:///{folder / 'optuna.db'}", engine_kwargs={"connect_args": {"timeout": 60}})
 
 
-def work(kind: str, folder: Path, trials: int, together: Barrier) -> None:
+def work(kind: str, folder: Path, trials: int, start_together: Barrier) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.RandomSampler()
     study = optuna.load_study(study_name=NAME, storage=storage(kind, folder), sampler=sampler)
-    together.wait()
+    start_together.wait()
     study.optimize(objective, n_trials=trials)
 
 
@@ -45,15 +45,15 @@ def main(kind: str, trials: int, folder: Path) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     optuna.create_study(study_name=NAME, storage=storage(kind, folder))
     context = multiprocessing.get_context("fork")
-    together = context.Barrier(2)
+    start_together = context.Barrier(2)
     shares = (trials // 2, trials - trials // 2)
-    workers = [context.Process(target=work, args=(kind, folder, share, together)) for share in shares]
+    workers = [context.Process(target=work, args=(kind, folder, share, start_together)) for share in shares]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    done = optuna.load_study(study_name=NAME, storage=storage(kind, folder)).trials
-    print(json.dumps([trial.value for trial in done if trial.value is not None]))
+    ended = optuna.load_study(study_name=NAME, storage=storage(kind, folder)).trials
+    print(json.dumps([trial.value for trial in ended if trial.value is not None]))
 
 
 if __name__ == "__main__":

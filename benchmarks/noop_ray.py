@@ -1,6 +1,6 @@
-"""Trials of nothing with Ray Tune, on warm actors that are reused ("reuse") or on a new one each ("fresh").
+"""Run no-op trials with Ray Tune, on actors that are reused ("reuse") or with a new actor per trial ("fresh").
 
-See noop_thriftune.py for the task. It runs in an environment of its own, so it imports nothing of this project.
+See noop_thriftune.py for the task. This script runs in Ray's environment and imports nothing of this project.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(name: str, trials: int, folder: Path, *, reuse: bool) -> list[float]:
 
 
 def main(actors: str, trials: int, folder: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="ray-") as scratch:  # its sockets need a short path
+    with tempfile.TemporaryDirectory(prefix="ray-") as scratch:  # Ray's sockets need a short path
         ray.init(
             num_cpus=2,
             include_dashboard=False,

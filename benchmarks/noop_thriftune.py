@@ -1,10 +1,11 @@
-"""Trials of nothing with thriftune. Prints the times at which the training functions ran, as JSON.
+"""Run no-op trials with thriftune, and print the times at which the training functions ran, as JSON.
 
-All noop_*.py do the same task: three parameters, random search, 2 workers, results on disk. The objective reads
-the clock and returns it, so that the same thing is measured in every system: from the moment the first trial ran
-to the moment the last one did. Start-up and the end of the last trial are left out for all alike.
+All noop_*.py do the same task: three parameters, random search, 2 workers, results on disk. The objective returns
+the time, so every system is measured in the same way: from the run of the first trial to the run of the last one.
+This excludes the start of the system and the end of the last trial.
 
-With `ray` as the first argument, on the cluster of RAY_ADDRESS; then it also prints when it called tune().
+With `ray` as the first argument, the trials run on the cluster of RAY_ADDRESS, and the script also prints when it
+called tune().
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def main(trials: int, folder: Path, *, on_ray: bool) -> None:
 
 
 if __name__ == "__main__":
-    *where, number, to = sys.argv[1:]
-    if where not in ([], ["ray"]):
-        raise SystemExit(f"{where}: only 'ray' can come first")
-    main(int(number), Path(to), on_ray=bool(where))
+    *engine, trial_count, output = sys.argv[1:]
+    if engine not in ([], ["ray"]):
+        raise SystemExit(f"{engine}: the first argument must be 'ray' or the number of trials")
+    main(int(trial_count), Path(output), on_ray=bool(engine))

@@ -1,4 +1,4 @@
-"""Where do the peers live? Each in a virtual environment of its own, in out/peers or $THRIFTUNE_PEERS."""
+"""Install each peer in a virtual environment, in out/peers or $THRIFTUNE_PEERS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.common import OUT, say
 
-# Torch by itself and first: a build that is not pinned may bring gigabytes for graphics cards.
+# Torch is installed first and alone, because a build that is not pinned may download gigabytes for graphics cards.
 _TORCH = ("torch==2.13.0",)
 
 PINS = {
@@ -22,8 +22,8 @@ PINS = {
     "hebo": "HEBO==0.3.6",
     "onnxruntime": "onnxruntime==1.31.1",
 }
-# What has to be there before, step by step. The pinned one comes last, so that where it is, everything is.
-BEFORE: dict[str, tuple[tuple[str, ...], ...]] = {
+# Packages to install before the peer, in steps. The peer comes last: if it is installed, everything is.
+PREREQUISITES: dict[str, tuple[tuple[str, ...], ...]] = {
     "optuna-gp": (_TORCH, ("scipy",)),
     "syne-tune": (
         ("numpy<2", "scipy", "pandas", "autograd", "dill", "sortedcontainers", "tqdm"),
@@ -35,29 +35,29 @@ BEFORE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("numpy<2", "scipy", "pandas", "scikit-learn", "gpytorch", "pymoo", "catboost", "disjoint-set"),
     ),
 }
-# Their own demands cannot be met any more; what they need of them is in BEFORE.
+# The versions that these require are no longer available; PREREQUISITES has the packages that they need.
 WITHOUT_DEPENDENCIES = {"syne-tune", "hebo"}
 
 
 def python(name: str) -> Path:
-    """The peer's interpreter; its environment is made first if it is not there in the pinned version."""
+    """Return the interpreter of a peer's environment. Make the environment unless it has the pinned version."""
     folder = Path(os.environ.get("THRIFTUNE_PEERS") or OUT / "peers").absolute() / name
     interpreter = folder / "bin" / "python"
-    package, _, wanted = PINS[name].partition("==")
-    if _version(interpreter, package.partition("[")[0]) != wanted:
-        say(f"installing {PINS[name]} into {folder}, once; a large peer takes some minutes")
+    package, _, pinned_version = PINS[name].partition("==")
+    if _version(interpreter, package.partition("[")[0]) != pinned_version:
+        say(f"installing {PINS[name]} into {folder}; this is done once, and a large peer takes some minutes")
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         install = [str(interpreter), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        for step in BEFORE.get(name, ()):
+        for step in PREREQUISITES.get(name, ()):
             subprocess.run([*install, *step], check=True, stdout=sys.stderr)
-        bare = ["--no-deps"] if name in WITHOUT_DEPENDENCIES else []
-        subprocess.run([*install, *bare, PINS[name]], check=True, stdout=sys.stderr)
+        no_dependencies = ["--no-deps"] if name in WITHOUT_DEPENDENCIES else []
+        subprocess.run([*install, *no_dependencies, PINS[name]], check=True, stdout=sys.stderr)
     return interpreter
 
 
 def _version(interpreter: Path, name: str) -> str | None:
     if not interpreter.exists():
         return None
-    ask = f"import importlib.metadata; print(importlib.metadata.version({name!r}))"
-    found = subprocess.run([interpreter, "-c", ask], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or None
+    code = f"import importlib.metadata; print(importlib.metadata.version({name!r}))"
+    process = subprocess.run([interpreter, "-c", code], capture_output=True, text=True, check=False)
+    return process.stdout.strip() or None

@@ -1,1 +1,1 @@
-"""What a newcomer meets first: how much code a study takes, beside Optuna's, and how soon a bug is shown."""
+"""How much code does a first study need, compared with Optuna, and how soon is a bug shown?"""

@@ -1,10 +1,11 @@
-"""How much code does a study take, beside Optuna's, and how soon does a fatal bug show?
+"""Compare the lines of code of a study with Optuna's, and measure how soon a fatal bug is shown.
 
-The same task stands in this folder as users of Optuna write it, by its documentation, and as ours do: a model that
-is scored each round and pruned, twenty trials, the best, the data frame and the importances. Lines of code are
-counted without comments, docstrings and blank lines; one formatter has formatted both. Each script is run, too.
+The scripts in this folder do the same task with Optuna and with thriftune, each written as its documentation
+recommends. They run twenty trials of a model that is scored each round and stopped early. Then they print the best
+trial, the data frame and the importances. Comments, docstrings and blank lines do not count, and one formatter has
+formatted all scripts. The benchmark also runs each script.
 
-LightGBM's task needs lightgbm and optuna-integration, and is left out where they are missing.
+The LightGBM task needs lightgbm and optuna-integration, and is left out if they are missing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BUG = """
 import thriftune as tt
 
 def train(trial):
-    import a_module_that_nobody_has
+    import a_missing_module
     trial.report(loss=trial["lr"])
 
 tt.tune(train, {"lr": tt.Float(0, 1)}, minimize="loss", trials=40, name="bug", store="studies.db")
@@ -38,20 +39,20 @@ tt.tune(train, {"lr": tt.Float(0, 1)}, minimize="loss", trials=40, name="bug", s
 
 
 def lines_of_code(source: str) -> int:
-    """Return how many lines hold code, without docstrings."""
+    """Return the number of lines with code, without docstrings."""
     lines: set[int] = set()
     for node in ast.walk(ast.parse(source)):
-        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.stmt) and not is_text:
-            ends = node.body[0].lineno - 1 if hasattr(node, "body") and node.body else node.end_lineno
-            lines.update(range(node.lineno, (ends or node.lineno) + 1))
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.stmt) and not is_docstring:
+            last_line = node.body[0].lineno - 1 if hasattr(node, "body") and node.body else node.end_lineno
+            lines.update(range(node.lineno, (last_line or node.lineno) + 1))
     return len(lines)
 
 
 def run(script: Path, folder: Path) -> tuple[float, subprocess.CompletedProcess[str]]:
-    """Return how long a script took, and what became of it."""
+    """Run a script in the folder, and return its seconds and its ended process."""
     started = time.perf_counter()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(script)],
         cwd=folder,
         env={**os.environ, "HOME": str(folder), "THRIFTUNE_HOME": str(folder)},
@@ -59,25 +60,26 @@ def run(script: Path, folder: Path) -> tuple[float, subprocess.CompletedProcess[
         text=True,
         check=False,
     )
-    return time.perf_counter() - started, done
+    return time.perf_counter() - started, process
 
 
 def code_rows(options: argparse.Namespace) -> list[Row]:
+    """Return a row of lines of code for each task."""
     rows = []
     for task, name in TASKS.items():
         if task == "lightgbm" and (
             options.quick or not all(map(importlib.util.find_spec, ("lightgbm", "optuna_integration")))
         ):
-            say(f"{name}: left out; it needs lightgbm and optuna-integration, and is not run with --quick")
+            say(f"{name}: left out, as it needs lightgbm and optuna-integration and does not run with --quick")
             continue
         scripts = {peer: FOLDER / f"{task}_{peer}.py" for peer in ("thriftune", "optuna")}
         for peer, script in scripts.items():
             if peer == "thriftune" or not (options.without_peers or options.quick):
                 with scratch() as folder:
                     say(f"{name}: running {script.name}")
-                    _, done = run(script, folder)
-                if done.returncode:
-                    raise RuntimeError(f"{script} has failed:\n{done.stderr}")
+                    _, process = run(script, folder)
+                if process.returncode:
+                    raise RuntimeError(f"{script} failed:\n{process.stderr}")
         ours, theirs = (lines_of_code(script.read_text()) for script in scripts.values())
         figure = f"{ours} lines; Optuna {theirs}"
         rows.append(
@@ -92,20 +94,21 @@ def code_rows(options: argparse.Namespace) -> list[Row]:
 
 
 def bug_rows(options: argparse.Namespace) -> list[Row]:
+    """Return the rows of the time and the trials until a fatal bug is shown."""
     times, trials = [], []
     for _ in range(1 if options.quick else 5):
         with scratch() as folder:
             script = folder / "bug.py"
             script.write_text(BUG)
-            seconds, done = run(script, folder)
-            if "ModuleNotFoundError: No module named 'a_module_that_nobody_has'" not in done.stderr:
-                raise RuntimeError(f"the bug was not shown:\n{done.stderr}")
+            seconds, process = run(script, folder)
+            if "ModuleNotFoundError: No module named 'a_missing_module'" not in process.stderr:
+                raise RuntimeError(f"the bug was not shown:\n{process.stderr}")
             times.append(seconds)
             study = load("bug", folder / "studies.db")
             trials.append(sum(trial.failures > 0 for trial in study.trials))
     slowest, most = max(times), max(trials)
     judged = not options.quick
-    few = most <= TRIALS_BAR if judged else None
+    within_trials = most <= TRIALS_BAR if judged else None
     return [
         Row(
             "from the start of a script with a fatal bug to its traceback",
@@ -115,10 +118,10 @@ def bug_rows(options: argparse.Namespace) -> list[Row]:
             {"seconds": times},
         ),
         Row(
-            "trials that failed by then",
+            "trials that failed before the traceback",
             f"{most}",
             f"at most {TRIALS_BAR}",
-            few,
+            within_trials,
         ),
     ]
 

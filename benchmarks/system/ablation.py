@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 import thriftune as tt
-from benchmarks.common import Row, fresh, main, say, scratch
+from benchmarks.common import Row, in_new_process, main, say, scratch
 from benchmarks.system.studies import TINY, Outcome, Size, cpu_seconds, study
 from thriftune.system import knowledge, next_setting, tuner
 from thriftune.system.energy import busy_seconds
@@ -91,7 +91,7 @@ def _outcome(name: str, side: str, seed: int, folder: Path, size: Size) -> Outco
     for repeat in range(MOST_REPEATS + 1):
         _wait_for_quiet()
         store = folder / f"store{repeat}"
-        outcome, others_cores = fresh(run_side, name, side, seed, str(store / "studies.db"), size)
+        outcome, others_cores = in_new_process(run_side, name, side, seed, str(store / "studies.db"), size)
         shutil.rmtree(store)
         if others_cores < MOST_OTHERS_CORES:
             break

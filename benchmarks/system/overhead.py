@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from benchmarks.common import Row, fresh, main, say, scratch
+from benchmarks.common import Row, in_new_process, main, say, scratch
 from benchmarks.system.tiny import TRIALS, one
 from thriftune.system.counters import Counters
 from thriftune.system.energy import EnergyMeter
@@ -30,7 +30,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
             found: dict[str, list[tuple[float, float]]] = {"auto": [], "off": []}
             first, second = ("auto", "off") if number % 2 else ("off", "auto")
             for turn, side in enumerate((first, second, second, first)):
-                found[side].append(fresh(one, side, str(Path(folder) / f"{turn}.db"), steps))
+                found[side].append(in_new_process(one, side, str(Path(folder) / f"{turn}.db"), steps))
             (wall, cpu), (wall_off, cpu_off) = (map(sum, zip(*found[side], strict=True)) for side in found)
             walls.append(wall / wall_off)
             cpus.append(cpu / cpu_off)

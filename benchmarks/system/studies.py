@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import thriftune as tt
-from benchmarks.common import fresh
+from benchmarks.common import in_new_process
 from benchmarks.system.workloads import WORKLOADS, Workload
 from thriftune.common.threads import THREAD_VARIABLES, thread_limits
 from thriftune.state.events import PROBE
@@ -82,7 +82,7 @@ TINY = Size(2, 1, 2, 2)
 
 
 def run(workload: str, side: str, seed: int, store: Path, size: Size = USUAL) -> Outcome:
-    return fresh(study, workload, side, seed, str(store), size)
+    return in_new_process(study, workload, side, seed, str(store), size)
 
 
 def run_alone(
@@ -92,7 +92,7 @@ def run_alone(
 
     `max_steps`: twice the workload's own number by default.
     """
-    return fresh(_alone, workload, side, config, str(store), max_steps)
+    return in_new_process(_alone, workload, side, config, str(store), max_steps)
 
 
 def study(

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.loop.test_conductor import Rungs
+from tests.loop.test_conductor import TwoStepRule
 from tests.support.tables import SPACE, START, Table, replayed, state
 from thriftune.errors import NoBestTrial
 from thriftune.loop.conductor import STALLED_LOSSES_LIMIT
@@ -168,7 +168,7 @@ class Walk(RuleBasedStateMachine):
             target=Target("pickled"),
             objectives=(Objective("loss", maximize), *([LATENCY] if several else [])),
             constraints=parse_constraints(constraints),
-            stopper=Rungs() if rungs else None,
+            stopper=TwoStepRule() if rungs else None,
             **limit,
             **({} if several else goal),
         )
