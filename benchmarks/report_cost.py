@@ -1,8 +1,8 @@
 """Measure the time of one trial.report() in the training process.
 
-When report() returns, the report is durable: it is in the worker's spool file, which a later driver reads. The time
-is measured in the training function, in a study with 2 workers. The reports come with a millisecond between them, as
-in training, and without a pause, when they also wait for the driver.
+When report() returns, the report is durable: it is in the worker's spool file, which a later driver reads. The
+training function measures the time, in a study with 2 workers. It reports with a millisecond between reports, as
+in training, and without a pause. Without a pause, reports also wait for the driver.
 """
 
 from __future__ import annotations

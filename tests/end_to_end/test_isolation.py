@@ -66,7 +66,7 @@ FAULTS = {
     "return_other": ("no_value", "it reported accuracy", ""),
     "report_text": ("raised", "'small' is a text and not a number", ""),
     "close_all": ("exited", "", ""),
-    "write_on_every_line": ("exited", "its worker's line", ""),
+    "write_on_every_line": ("exited", "its worker's connection", ""),
     "leave_printing_child": ("raised", "deliberate", ""),
 }
 
