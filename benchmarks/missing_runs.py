@@ -1,4 +1,4 @@
-"""Start of the worker processes that do a method's missing runs, in the method's own environment."""
+"""Start worker processes that do the missing runs of a method, in its own environment."""
 
 from __future__ import annotations
 

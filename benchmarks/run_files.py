@@ -1,4 +1,4 @@
-"""Results of benchmark runs on disk, and the loop that does the missing runs of one method.
+"""Store the results of benchmark runs on disk, and do the missing runs of a method.
 
 `search` and `stopping` share this module. Their workers import it in a peer's environment, so it needs only the
 standard library.
@@ -35,7 +35,7 @@ class Entry:
     peer: str | None = None  # the name of its environment in benchmarks/peers.py; None for this environment
     options: dict[str, Any] = field(default_factory=dict)
     gaussian: bool = False  # it fits a Gaussian process, so its speed is compared with ours
-    slow: bool = False  # a run takes so many minutes that it takes part only if it is named
+    slow: bool = False  # a run takes minutes, so the method runs only if it is named
 
 
 def cases_of(names: Sequence[str], seeds: Sequence[int], counts: Sequence[int]) -> list[Case]:

@@ -64,7 +64,7 @@ def test_on_trial_end_is_called_when_a_failed_trial_is_given_up() -> None:
 def test_on_trial_end_is_called_for_a_trial_that_ends_with_its_machine() -> None:
     table, recorder = Table(slots=1, trials=2, target_value=0.1), CallRecorder()
     table.report(0, 1, 0.05)
-    assert recorder.calls_for(table, ev.MachineLost(table.now, ev.THIS_MACHINE, "gone")) == ["end 0 COMPLETED"]
+    assert recorder.calls_for(table, ev.MachineLost(table.now, ev.THIS_MACHINE, "lost")) == ["end 0 COMPLETED"]
 
 
 def test_on_report_gets_all_metrics_of_a_step_that_is_reported_twice() -> None:

@@ -180,7 +180,7 @@ def test_each_metric_is_from_the_last_step_that_reported_it() -> None:
     assert table.trial(0).metrics == {"loss": 0.45, "accuracy": 0.1, "speed": 7.0}
 
 
-def test_reports_of_a_lost_attempt_give_no_value_to_an_attempt_that_ends_before_them() -> None:
+def test_reports_of_a_lost_attempt_do_not_give_a_later_attempt_its_value() -> None:
     table = Table(trials=1, retries=9)
     table.report(0, 1, accuracy=0.1, saved=True)
     table.report(0, 2, 0.4)
@@ -777,7 +777,7 @@ def test_a_policy_gets_ticks_and_no_trial_is_placed_on_a_machine_to_be_released(
     assert table(ev.DriverStarted(table.now, 2, "host")) == ["create 1", "place 1/1 on a", "release a"]
 
 
-def test_after_a_kill_a_machine_that_may_have_been_rented_is_used_if_it_is_there_else_released() -> None:
+def test_after_a_kill_a_possibly_rented_machine_is_used_or_released() -> None:
     """The driver was killed after it recorded the decision, so the log does not tell whether it rented."""
     for exists in (False, True):
         table = Table(slots=0, trials=1, provisioner=RentForAnHour())
@@ -1070,7 +1070,7 @@ def test_a_policy_may_leave_a_slot_free_instead_of_placing_a_new_trial() -> None
 # --- the log ----------------------------------------------------------------------------------------------
 
 
-def test_every_prefix_of_a_log_replays_to_a_valid_history_and_the_rest_to_the_final_one() -> None:
+def test_every_prefix_of_a_log_replays_to_a_valid_history() -> None:
     space = Space({"x": Float(0, 1)})
     table = Table(
         slots=2, space=space, trials=4, stopper=TwoStepRule(), deadline_seconds=1000, timeout_seconds=100

@@ -57,7 +57,7 @@ def test_a_chosen_machine_that_the_file_lacks_comes_from_the_catalog(tmp_path: P
         assert plan_file.notes[0].startswith("p3.16xlarge: is not in the study file; the plan assumes that such")
 
 
-def test_a_given_profile_overrides_the_files_which_overrides_the_one_beside_the_file(tmp_path: Path) -> None:
+def test_a_given_profile_is_used_before_the_files_and_the_one_beside_it(tmp_path: Path) -> None:
     given, in_file, beside = (planning.Profile({1: seconds}) for seconds in (1.0, 2.0, 3.0))
     given.write(tmp_path / "given.json")
     (tmp_path / "sub").mkdir()
