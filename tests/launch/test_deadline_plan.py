@@ -89,7 +89,7 @@ def train(trial):
 def interrupt():
     while not (folder / "shared" / "planned" / "measured.json").exists():
         time.sleep(0.05)
-    (folder / "far").unlink(missing_ok=True)  # made by a trial that was run to measure it
+    (folder / "far").unlink(missing_ok=True)  # a measured trial may have made it
     while not (folder / "far").exists():
         time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGINT)

@@ -67,7 +67,7 @@ def test_a_trial_that_can_never_fit_is_an_error(engine: Ray, message: str | None
 
 
 def test_a_study_runs_within_the_trials_and_the_deadline_of_its_plan() -> None:
-    """The deadline is the plan's, as measuring took time; trials that are not planned would have no machines."""
+    """Measuring uses part of the deadline, and a plan has machines for its own trials only."""
     space, objectives = Space({"x": Float(0.0, 1.0)}), (Objective("loss", False),)
     spec = Spec(
         "a", space, objectives, 0, max_steps=27, stopping="hyperband", deadline_seconds=400.0, engine="ray"

@@ -395,5 +395,5 @@ def test_an_ask_and_tell_study_warns_of_unusual_sources_only(store: Store) -> No
         tt.Study({"x": SPACE["x"]}, minimize="loss", searcher=BestThenRandom(), warm_start=old)
     user_warnings = [
         each for each in warned if each.category is UserWarning
-    ]  # a collected study may warn of its folder
+    ]  # a study that is garbage-collected may warn of its folder
     assert [Path(each.filename).name for each in user_warnings] == ["test_warm_start.py"]

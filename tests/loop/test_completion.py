@@ -85,7 +85,7 @@ def test_only_a_trial_that_meets_the_constraints_reaches_the_target() -> None:
 def test_of_two_trials_that_reach_the_target_the_better_one_is_named() -> None:
     table = Table(slots=2, trials=9, target_value=0.1)
     table.report(0, 1, 0.1)
-    assert table.report(1, 1, 0.02) == ["stop 1/1"]  # its earlier stop request had another reason
+    assert table.report(1, 1, 0.02) == ["stop 1/1"]  # a second stop, as this trial reaches the target too
     table.end(0, cut=True)
     assert table.end(1, cut=True) == ["finish: target 0.1 reached by trial 1"]
     assert table.history.best.id == 1
@@ -288,7 +288,7 @@ class SearcherWithGains(Random):
         return self.gains[number] if number < len(self.gains) else 0.0
 
 
-MINIMUM_GAIN = CONVERGED_SHARE * 0.5  # a smaller gain is not worth a trial, with the values of table_with_gains()
+MINIMUM_GAIN = CONVERGED_SHARE * 0.5  # that is worth a trial, with the values of table_with_gains()
 
 
 def table_with_gains(*gains: float | None, **settings: Any) -> Table:
@@ -327,7 +327,7 @@ def test_expected_gains_are_logged_and_count_after_a_kill() -> None:
 def test_running_trials_do_not_count_for_convergence() -> None:
     table = Table(
         slots=CONVERGED_TRIALS + 2, searcher=SearcherWithGains(), trials=99, stop_when_converged=True
-    )  # no gain is expected of any of them, before there are values
+    )  # the searcher expects no gain from any of these trials
     for number, loss in enumerate([0.0, *[0.5] * (CONVERGED_TRIALS - 2)]):
         table.report(number, 1, loss)
         assert table.end(number)[0].startswith("create")

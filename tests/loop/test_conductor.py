@@ -173,10 +173,10 @@ def test_each_metric_is_from_the_last_step_that_reported_it() -> None:
     table.report(0, 3, 0.3)
     assert table.trial(0).metrics == {"loss": 0.3, "accuracy": 0.2}
     table.lose(0)
-    table.report(0, 2, 0.45)  # the repeated step replaces the lost attempt's report and its accuracy
+    table.report(0, 2, 0.45)  # replaces the lost attempt's report of step 2, with its accuracy
     assert table.trial(0).metrics == {"loss": 0.3, "accuracy": 0.1}
     table.report(0, 2, speed=7.0)
-    table.end(0)  # without the third step, so the lost attempt's report of it does not count
+    table.end(0)  # before step 3, so the lost attempt's report of step 3 does not count
     assert table.trial(0).metrics == {"loss": 0.45, "accuracy": 0.1, "speed": 7.0}
 
 
@@ -931,7 +931,7 @@ def test_a_verdict_stays_after_the_loss_of_the_worker_driver_or_machine(
 
 @pytest.mark.parametrize(("loss", "final_state"), [(0.5, State.PAUSED), (9.0, State.STOPPED)])
 def test_a_trial_with_a_request_to_move_is_judged(loss: float, final_state: State) -> None:
-    """Later reports of the step are repeated and not judged, so a rung must not be skipped."""
+    """A step is judged only once, so a pending move must not prevent it."""
     table = Table(trials=1, stopper=TwoStepRule())
     table(ev.MachineNotice(table.now, ev.THIS_MACHINE, table.now + 120.0))
     assert table.trial(0).end_request == "move"
