@@ -31,10 +31,11 @@ def model_options(command: F) -> F:
 def print_model(
     history: History, trial: TrialRecord | None, *, best_of_all: bool, to: Path | None, as_json: bool
 ) -> None:
-    """Print the folder of a model, alone on its line or as JSON; with `to`, copy the model and print the copy.
+    """Print the folder of a model, alone on its line or as JSON.
 
-    The model is the best saved one if `best_of_all`, else that of `trial`, or of the best trial if that is None.
-    Raises NoBestTrial or NoCheckpoint if there is no such model.
+    With `to`, copy the model there and print the folder of the copy. The model is the best saved one if
+    `best_of_all`, else that of `trial`, or of the best trial if that is None. Raises NoBestTrial or NoCheckpoint
+    if there is no such model.
     """
     if best_of_all:
         model, unreadable = _best_model(history)

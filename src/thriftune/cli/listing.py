@@ -91,9 +91,10 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _best(row: dict[str, Any]) -> str:
-    """Return the best value or the size of the front, and the progress if that trial has not finished.
+    """Return the best value, or the size of the front.
 
-    Summaries of old versions lack `finished`; their best trial counts as finished.
+    The text includes the progress if the best trial has not finished. Summaries of old versions lack `finished`;
+    their best trial counts as finished.
     """
     text, step = "-", None
     if best := row["best"]:

@@ -171,9 +171,10 @@ def _check_output(path: Path) -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGINT and SIGTERM, so that temporary folders are removed.
+    """Raise KeyboardInterrupt on SIGINT and SIGTERM.
 
-    A shell may start a background command with SIGINT ignored; here SIGINT works then, too.
+    The exception lets the program remove its temporary folders. A shell may start a background command with SIGINT
+    ignored; here SIGINT works then, too.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
     previous = {number: signal.signal(number, signal.default_int_handler) for number in numbers}

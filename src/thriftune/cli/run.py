@@ -123,7 +123,10 @@ def _say(message: str) -> None:
 
 
 def _enter_folder(spec: Spec) -> None:
-    """Change to the folder of the study file or script, in which its trials expect to run."""
+    """Change to the folder of the study file or script.
+
+    Its trials expect to run there.
+    """
     with contextlib.suppress(OSError):  # the folder may no longer exist, and trials may not need it
         os.chdir(spec.target.folder or ".")
 

@@ -82,7 +82,7 @@ def chart(
 
 @contextmanager
 def busy(activity: str) -> Iterator[None]:
-    """Print `activity` to standard error if the block takes longer than PATIENCE_SECONDS."""
+    """Print `activity` to standard error if the block runs over PATIENCE_SECONDS."""
     note = Timer(PATIENCE_SECONDS, lambda: click.echo(f"{activity} ...", err=True))
     note.daemon = True
     note.start()

@@ -68,10 +68,11 @@ def picture(
     height: float = 4.2,
     stacked: Sequence[float] = (),
 ) -> Iterator[list[Any]]:
-    """Yield the axes of a new figure, and write it to `path` when the block ends without an error.
+    """Yield the axes of a new figure, and write it to `path` after the block.
 
-    The figure has `panels` panels side by side. `width` and `height` of a panel are in inches. `stacked` gives
-    panels one above the other instead, with a common x axis and these relative heights.
+    The file is not written if the block raises an error. The figure has `panels` panels side by side. `width` and
+    `height` of a panel are in inches. `stacked` gives panels one above the other instead, with a common x axis and
+    these relative heights.
     """
     check_plot_path(path)
     with drawing(title, width * panels, height) as figure:

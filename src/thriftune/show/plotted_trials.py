@@ -66,8 +66,9 @@ class PlottedTrials:
 def plotted_trials(
     spec: Spec, history: History, params: Sequence[str] | None, metric: str | None
 ) -> PlottedTrials:
-    """Return the trials to plot, by default with the first objective and all parameters that vary.
+    """Return the trials to plot, with a metric and some parameters.
 
+    The defaults are the first objective and all parameters that vary.
     Raises SettingError for an unknown metric or parameter, and ThriftuneError if no trial has a value.
     """
     metric = checked_metric(history, metric)

@@ -20,9 +20,10 @@ _COLORS = ("#f4f1ea", ACCENT, INK)
 
 
 def plot_profile(name: str, history: History, usage: TrialUsage, path: Path) -> None:
-    """Write a picture of a trial's windows: above, seconds a step; below, every counter on its own scale.
+    """Write a picture of a trial's usage windows.
 
-    A vertical line marks each decision about its knobs.
+    The upper panel shows the seconds a step, the lower one each counter on its own scale. A vertical line marks
+    each decision about its knobs.
     """
     check_plot_path(path)
     if not usage.windows:

@@ -44,7 +44,7 @@ _MAX_VECTOR_BARS = 20_000
 
 
 class Bar(NamedTuple):
-    """A rectangle: its time in seconds, and its vertical position in lanes from the top."""
+    """A rectangle: its times in seconds, and its edges in lanes from the top."""
 
     since: float
     until: float
@@ -219,7 +219,7 @@ def _trial_bars(row: LedgerRow, top: float, fill: float) -> Iterable[tuple[int, 
 
 
 def _in_unit(bar: Bar, began: float, seconds: float) -> Bar:
-    """Return the bar with its times counted from `began`, in a unit of this many seconds."""
+    """Return the bar with its times counted from `began`, in units of `seconds`."""
     return bar._replace(since=(bar.since - began) / seconds, until=(bar.until - began) / seconds)
 
 
