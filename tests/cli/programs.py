@@ -27,10 +27,8 @@ max_steps = 20
 workers = 2
 seed = 0
 store = "studies.db"
-[space.x]
-type = "float"
-low = 0.0
-high = 1.0
+[space]
+x = { type = "float", low = 0.0, high = 1.0 }
 """
 
 SLOW = """

@@ -112,10 +112,8 @@ retries = 1
 workers = 1
 store = "studies.db"
 system = "auto"
-[space.x]
-type = "float"
-low = 0.0
-high = 1.0
+[space]
+x = {{ type = "float", low = 0.0, high = 1.0 }}
 [metrics]
 loss = 'loss=(\\S+)'
 """

@@ -175,10 +175,8 @@ workers = 1
 seed = 0
 store = "s.db"
 value = "{value}"
-[space.x]
-type = "float"
-low = 0.0
-high = 1.0
+[space]
+x = {{ type = "float", low = 0.0, high = 1.0 }}
 """
 
 REPORTED = """

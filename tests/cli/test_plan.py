@@ -30,10 +30,8 @@ minimize = "loss"
 max_steps = 28
 deadline = "20m"
 stopping = {name = "halving", n = 16, min_steps = 4, eta = 2}
-[space.lr]
-type = "float"
-low = 0.1
-high = 1.0
+[space]
+lr = { type = "float", low = 0.1, high = 1.0 }
 [profile]
 seconds_per_step = {1 = 40.0, 2 = 22.0, 4 = 13.0}
 """

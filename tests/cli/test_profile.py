@@ -21,10 +21,8 @@ minimize = "loss"
 trials = 4
 max_steps = 6
 seed = 0
-[space.size]
-type = "int"
-low = 40
-high = 50
+[space]
+size = { type = "int", low = 40, high = 50 }
 """
 
 TRAIN = """

@@ -275,10 +275,8 @@ retries = 0
 store = "studies.db"
 command = {command}
 {more}
-[space.x]
-type = "float"
-low = 0.0
-high = 1.0
+[space]
+x = {{ type = "float", low = 0.0, high = 1.0 }}
 """
 
 

@@ -63,10 +63,8 @@ command = [{python!r}, "example.py", "{{x}}"]
 minimize = "loss"
 trials = 1
 stopping = "none"
-[space.x]
-type = "float"
-low = 1
-high = 2
+[space]
+x = {{ type = "float", low = 1, high = 2 }}
 """
 
 

@@ -225,10 +225,8 @@ engine = "ray"
 machine = "c7i.large"
 spot = true
 price_per_hour = 0.031
-[space.x]
-type = "float"
-low = 0.0
-high = 1.0
+[space]
+x = { type = "float", low = 0.0, high = 1.0 }
 """
 
 TRAIN = """

@@ -29,10 +29,8 @@ minimize = "loss"
 trials = 4
 max_steps = 1000000
 seed = 3
-[space.x]
-type = "float"
-low = 0.0
-high = 1.0
+[space]
+x = { type = "float", low = 0.0, high = 1.0 }
 """
 
 SLEEPS = """

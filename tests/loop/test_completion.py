@@ -586,10 +586,8 @@ patience = 15
 max_trial_time = "1h"
 [metrics]
 loss = "loss=(.*)"
-[space.rate]
-type = "float"
-low = 0.1
-high = 0.5
+[space]
+rate = { type = "float", low = 0.1, high = 0.5 }
 """
 
 

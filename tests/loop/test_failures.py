@@ -339,10 +339,8 @@ trials = 6
 workers = 2
 [metrics]
 loss = 'loss=(\\S+)'
-[space.lr]
-type = "float"
-low = 0.0
-high = 1.0
+[space]
+lr = { type = "float", low = 0.0, high = 1.0 }
 """
 
 

@@ -153,10 +153,8 @@ def test_known_results_in_a_study_file_are_added_and_shown(tmp_path: Path) -> No
         [attrs]
         purpose = "baseline"
 
-        [space.lr]
-        type = "float"
-        low = 0.0
-        high = 1.0
+        [space]
+        lr = { type = "float", low = 0.0, high = 1.0 }
 
         [metrics]
         loss = "loss=(.+)"

@@ -157,10 +157,8 @@ def test_a_study_file_has_tables_of_enqueued_configurations(tmp_path: Path) -> N
         [[enqueue]]
         lr = 0.5
 
-        [space.lr]
-        type = "float"
-        low = 0.0
-        high = 1.0
+        [space]
+        lr = { type = "float", low = 0.0, high = 1.0 }
 
         [metrics]
         loss = "loss=(.+)"
