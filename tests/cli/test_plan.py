@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from tests import ROOT
 from tests.cli.programs import run, strict
+from tests.support.study_files import HALVING_STUDY, ON_DEMAND
 from thriftune import planning
 from thriftune.cli import cli
 from thriftune.cli import plan as command
@@ -23,23 +24,6 @@ from thriftune.planning.plan_finder import Planner, plan
 
 EXAMPLE = ROOT / "examples" / "plan"
 
-STUDY = """
-name = "small"
-command = ["train", "{lr}"]
-minimize = "loss"
-max_steps = 28
-deadline = "20m"
-stopping = {name = "halving", n = 16, min_steps = 4, eta = 2}
-[space]
-lr = { type = "float", low = 0.1, high = 1.0 }
-[profile]
-seconds_per_step = {1 = 40.0, 2 = 22.0, 4 = 13.0}
-"""
-ON_DEMAND = """
-[[cloud]]
-machine = "p3.8xlarge"
-init = 15
-"""
 SPOT = """
 [[cloud]]
 machine = "p3.8xlarge"
@@ -75,7 +59,7 @@ def file(folder: Path, text: str) -> Path:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    return file(tmp_path, STUDY + ON_DEMAND)
+    return file(tmp_path, HALVING_STUDY + ON_DEMAND)
 
 
 def lines_of(shown: str) -> dict[str, str]:
@@ -140,7 +124,9 @@ def test_the_comparison_and_the_frontier_for_programs(run_cli: RunCli, study: Pa
 
 
 def test_limits_of_the_command_line_stand_in_place_of_both(run_cli: RunCli, tmp_path: Path) -> None:
-    study = file(tmp_path, STUDY.replace('deadline = "20m"', 'deadline = "20m"\nbudget = 20.0') + ON_DEMAND)
+    study = file(
+        tmp_path, HALVING_STUDY.replace('deadline = "20m"', 'deadline = "20m"\nbudget = 20.0') + ON_DEMAND
+    )
     parsed = strict(run_cli(study, "--json").stdout)
     assert (parsed["deadline"], parsed["budget"]) == (1200.0, 20.0)
     parsed = strict(run_cli(study, "--deadline", "25m", "--json").stdout)
@@ -155,7 +141,7 @@ def test_limits_of_the_command_line_stand_in_place_of_both(run_cli: RunCli, tmp_
 
 
 def test_a_study_without_a_limit_of_its_own(run_cli: RunCli, tmp_path: Path) -> None:
-    study = file(tmp_path, STUDY.replace('deadline = "20m"', "trials = 16") + ON_DEMAND)
+    study = file(tmp_path, HALVING_STUDY.replace('deadline = "20m"', "trials = 16") + ON_DEMAND)
     wrong = run_cli(study, status=1).stderr
     assert wrong.startswith("error: give a deadline or a budget: the fastest plan takes")
     assert lines_of(run_cli(study, "--deadline", "20m").stdout)["deadline"]
@@ -185,14 +171,14 @@ def test_what_cannot_be_is_one_line(run_cli: RunCli, study: Path, options: tuple
 
 
 def test_without_a_profile_it_is_said_how_to_measure_one(run_cli: RunCli, tmp_path: Path) -> None:
-    study = file(tmp_path, STUDY[: STUDY.index("[profile]")] + ON_DEMAND)
+    study = file(tmp_path, HALVING_STUDY[: HALVING_STUDY.index("[profile]")] + ON_DEMAND)
     assert f"measure one with: thriftune profile {study}" in run_cli(study, status=1).stderr
     planning.Profile({1: 4.0}).write(tmp_path / "study.profile.json")
     assert lines_of(run_cli(study).stdout)["cost"]
 
 
 def test_planners_that_cannot_make_it_are_said_to(run_cli: RunCli, tmp_path: Path) -> None:
-    study = file(tmp_path, STUDY + ON_DEMAND + "max_machines = 2\n")
+    study = file(tmp_path, HALVING_STUDY + ON_DEMAND + "max_machines = 2\n")
     lines = lines_of(run_cli(study).stdout)
     assert "at most 2" in lines["machines"]
     assert "no plan within the deadline" in lines["naive_elastic"], "which would have all trials at a time"
@@ -207,7 +193,7 @@ def test_another_planner_is_compared_with_the_best(run_cli: RunCli, study: Path)
 
 
 def test_notes_are_beside_the_plan(run_cli: RunCli, tmp_path: Path) -> None:
-    text = STUDY.replace('stopping = {name = "halving", n = 16, min_steps = 4, eta = 2}', "trials = 16")
+    text = HALVING_STUDY.replace('stopping = {name = "halving", n = 16, min_steps = 4, eta = 2}', "trials = 16")
     result = run_cli(file(tmp_path, text + ON_DEMAND), "--machine", "p3.16xlarge", "--json")
     assert strict(result.stdout)["stages"][0]["offer"] == "p3.16xlarge"
     first, second = result.stderr.splitlines()
@@ -219,7 +205,7 @@ def test_notes_are_beside_the_plan(run_cli: RunCli, tmp_path: Path) -> None:
 
 
 def test_when_to_fall_back(run_cli: RunCli, tmp_path: Path) -> None:
-    study = file(tmp_path, STUDY + ON_DEMAND + SPOT)
+    study = file(tmp_path, HALVING_STUDY + ON_DEMAND + SPOT)
     shown = run_cli(study).stdout
     assert "p3.8xlarge spot: 4 workers, $4.00/h, may be preempted" in shown
     assert "if a stage has not begun by its minute in the column 'begin by', continue on p3.8xlarge, " in shown
@@ -233,10 +219,10 @@ def test_when_to_fall_back(run_cli: RunCli, tmp_path: Path) -> None:
 
 
 def test_nothing_to_fall_back_on(run_cli: RunCli, tmp_path: Path) -> None:
-    shown = run_cli(file(tmp_path, STUDY + SPOT)).stdout
+    shown = run_cli(file(tmp_path, HALVING_STUDY + SPOT)).stdout
     assert "none: add a [[cloud]] of machines that are not preempted" in shown
     assert "begin by" not in shown
-    assert "fallback" not in run_cli(file(tmp_path, STUDY + ON_DEMAND)).stdout
+    assert "fallback" not in run_cli(file(tmp_path, HALVING_STUDY + ON_DEMAND)).stdout
 
 
 def test_a_stage_that_begins_too_late_to_fall_back() -> None:
@@ -321,7 +307,7 @@ def test_a_picture_for_a_budget(run_cli: RunCli, study: Path) -> None:
 
 def test_a_picture_of_several_kinds(run_cli: RunCli, tmp_path: Path) -> None:
     """Whichever are in the plan, each once."""
-    study = file(tmp_path, STUDY + ON_DEMAND + '[[cloud]]\nmachine = "p3.2xlarge"\ninit = 100\n')
+    study = file(tmp_path, HALVING_STUDY + ON_DEMAND + '[[cloud]]\nmachine = "p3.2xlarge"\ninit = 100\n')
     offers = {stage["offer"] for stage in strict(run_cli(study, "--json").stdout)["stages"]}
     picture = drawn(run_cli, study)
     assert [picture.count(f">{offer}<") for offer in offers] == [1] * len(offers)

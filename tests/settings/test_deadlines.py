@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import thriftune as tt
+from tests.support.study_files import HALVING_STUDY, ON_DEMAND
 from tests.support.tables import START, Table
 from thriftune.cli import cli
 from thriftune.common.formatting import format_time
@@ -144,8 +145,10 @@ FILE = """
 function = "os:getpid"
 minimize = "loss"
 deadline = {deadline}
-[space]
-x = { type = "float", low = 0.0, high = 1.0 }
+[space.x]
+type = "float"
+low = 0.0
+high = 1.0
 """
 
 
@@ -208,25 +211,9 @@ def test_a_script_that_is_run_again_after_its_deadline_returns_the_result(tmp_pa
         study(tmp_path, soon - datetime.timedelta(minutes=1))
 
 
-PLAN = """
-command = ["train", "{lr}"]
-minimize = "loss"
-max_steps = 28
-deadline = "20m"
-stopping = {name = "halving", n = 16, min_steps = 4, eta = 2}
-[space]
-lr = { type = "float", low = 0.1, high = 1.0 }
-[profile]
-seconds_per_step = {1 = 40.0, 2 = 22.0, 4 = 13.0}
-[[cloud]]
-machine = "p3.8xlarge"
-init = 15
-"""
-
-
 def test_a_plan_has_the_time_from_now_until_the_deadline(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
-    file.write_text(PLAN)
+    file.write_text(HALVING_STUDY + ON_DEMAND)
 
     def run_plan(*options: str) -> Result:
         return CliRunner().invoke(cli, ["plan", str(file), *options, "--json"])
