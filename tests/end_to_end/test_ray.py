@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import thriftune as tt
-from tests.end_to_end.lossy import Lossy, account
+from tests.end_to_end.lossy import Account, Lossy, account
 from tests.end_to_end.ray_study import NAME
 from tests.engines.processes import eventually, wait_for_no_process
 from tests.support.ray_clusters import Nodes, namespaces, nodes
@@ -52,6 +52,15 @@ def several(cluster: Nodes, count: int) -> Iterator[dict[str, str]]:
             cluster.end(node)
 
 
+def finished(study: Lossy, driver: subprocess.Popen[str]) -> Account:
+    """Wait for the end of the study and its workers, check that nothing was lost, and return the account."""
+    study.wait(driver)
+    wait_for_no_process(study.mark)
+    found = account(study)
+    assert found.nothing_lost, found
+    return found
+
+
 def test_a_driver_is_killed_at_any_moment_and_resumed(
     cluster: Nodes, pair: dict[str, str], tmp_path: Path
 ) -> None:
@@ -68,10 +77,7 @@ def test_a_driver_is_killed_at_any_moment_and_resumed(
         driver.kill()
         assert driver.wait() == -signal.SIGKILL
     driver = study.start()
-    study.wait(driver)
-    wait_for_no_process(study.mark)
-    found = account(study)
-    assert found.nothing_lost, found
+    found = finished(study, driver)
     assert not found.beyond
     assert started(study) >= DRIVER_KILLS
     assert not [entry for entry in study.log() if isinstance(entry, (ev.Failed, ev.GiveUp))]
@@ -91,10 +97,7 @@ def test_a_node_is_killed_and_only_the_steps_since_the_last_checkpoint_are_repea
     machine, running = study.busiest()
     assert running == CPUS
     cluster.kill(pair[machine])
-    study.wait(driver)
-    wait_for_no_process(study.mark)
-    found = account(study)
-    assert found.nothing_lost, found
+    found = finished(study, driver)
     assert not found.beyond
     assert len(found.repeated) <= 3 * running  # two since the checkpoint, and the one that is being reported
     history = tt.load(NAME, study.store).history
@@ -118,10 +121,7 @@ def test_after_a_notice_no_step_is_repeated(
     assert time.time() < deadline
     if taken:
         cluster.kill(pair[machine])
-    study.wait(driver)
-    wait_for_no_process(study.mark)
-    found = account(study)
-    assert found.nothing_lost, found
+    found = finished(study, driver)
     assert not found.repeated
     log = study.log()
     noticed = next(number for number, entry in enumerate(log) if isinstance(entry, ev.MachineNotice))
@@ -145,10 +145,7 @@ def test_a_gang_that_loses_one_of_its_nodes_is_lost_and_goes_on_with_others(
     history = tt.load(NAME, study.store).history
     _, second = history.trials[next(iter(history.running))].workers
     cluster.kill(three[second])
-    study.wait(driver)
-    wait_for_no_process(study.mark)
-    found = account(study)
-    assert found.nothing_lost, found
+    found = finished(study, driver)
     assert not found.beyond
     trial = tt.load(NAME, study.store).trials[0]
     assert (trial.losses, trial.failures, trial.attempts) == (1, 0, 2)

@@ -221,7 +221,7 @@ def test_a_plan_has_the_time_from_now_until_the_deadline(tmp_path: Path) -> None
     in_two_hours = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=2)).isoformat()
     seconds = json.loads(run_plan("--deadline", in_two_hours).stdout)["deadline"]
     assert seconds == pytest.approx(2 * HOUR, abs=600.0)
-    file.write_text(PLAN.replace('"20m"', in_two_hours))
+    file.write_text((HALVING_STUDY + ON_DEMAND).replace('"20m"', in_two_hours))
     assert json.loads(run_plan().stdout)["deadline"] == pytest.approx(2 * HOUR, abs=600.0)
     past = run_plan("--deadline", "2001-01-01 09:00 UTC")
     assert past.exit_code == 1

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import json
 import math
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.reproduce import Entry, Reproduction, Request, Section, reproduce
+from benchmarks.reproduce import Entry, Reproduction, Request, reproduce
 from benchmarks.reproduce import rubberband_studies as studies
 from benchmarks.reproduce.rubberband import TABLE_2
+from tests.benchmarks.reproduce.checks import check_pictures, entries_from_json, section
 from thriftune.errors import SettingError
 
 HEAD = "app,cluster,num_nodes,num_replicas,local_bsz,step_time,sync_time\n"
@@ -30,10 +29,6 @@ def by_name() -> dict[str, studies.Study]:
     return {
         study.name: study for study in (run_study(studies.amdahl_scaling, True) for run_study in studies.STUDIES)
     }
-
-
-def section(reproduction: Reproduction, name: str) -> Section:
-    return next(each for each in reproduction.sections if each.name == name)
 
 
 def entry(reproduction: Reproduction, name: str, what: str) -> Entry:
@@ -104,19 +99,12 @@ def test_progress_is_reported() -> None:
 
 
 def test_entries_can_be_written_as_json(reproduction: Reproduction) -> None:
-    entries = json.loads(
-        json.dumps([asdict(one) for each in reproduction.sections for one in each.entries], allow_nan=False)
-    )
+    entries = entries_from_json(reproduction)
     assert {one["unit"] for one in entries} == {"", "$", "%", "times"}
 
 
 def test_every_section_has_its_picture(reproduction: Reproduction, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    for each in reproduction.sections:
-        assert each.draw is not None
-        each.draw(tmp_path / f"{each.name}.png")
-    assert len(list(tmp_path.glob("*.png"))) == len(reproduction.sections)
-    assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
+    check_pictures(reproduction, tmp_path)
 
 
 # --- the studies

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.reproduce import Entry, Reproduction, Request, Section, reproduce
+from benchmarks.reproduce import Entry, Reproduction, Request, reproduce
 from benchmarks.reproduce import scispot_studies as studies
 from benchmarks.reproduce.scispot_studies import AGES, FITS, JOBS
+from tests.benchmarks.reproduce.checks import check_pictures, entries_from_json, section
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Bathtub, KaplanMeier, Lifetimes, Phases
 
@@ -31,10 +30,6 @@ def reproduction() -> Reproduction:
 @pytest.fixture(scope="module")
 def lives() -> Lifetimes:
     return studies.synthetic_record((8, 16), 80, np.random.default_rng(3))
-
-
-def section(reproduction: Reproduction, name: str) -> Section:
-    return next(each for each in reproduction.sections if each.name == name)
 
 
 def entries(reproduction: Reproduction, name: str, begins: str) -> list[Entry]:
@@ -64,19 +59,12 @@ def test_the_source_of_the_data_is_the_first_difference(reproduction: Reproducti
 
 
 def test_entries_can_be_written_as_json(reproduction: Reproduction) -> None:
-    rows = json.loads(
-        json.dumps([asdict(one) for each in reproduction.sections for one in each.entries], allow_nan=False)
-    )
+    rows = entries_from_json(reproduction)
     assert sum(one["paper"] is not None for one in rows) > 10
 
 
 def test_every_section_has_its_picture(reproduction: Reproduction, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    for each in reproduction.sections:
-        assert each.draw is not None
-        each.draw(tmp_path / f"{each.name}.png")
-    assert len(list(tmp_path.glob("*.png"))) == len(reproduction.sections)
-    assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
+    check_pictures(reproduction, tmp_path)
 
 
 def test_the_bathtub_fits_better_than_the_exponential(reproduction: Reproduction) -> None:
