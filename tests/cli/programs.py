@@ -1,4 +1,4 @@
-"""thriftune as a program of its own, as people run it."""
+"""Run thriftune commands, in this process or in a process of their own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from thriftune.cli import cli
 
 MAIN = "from thriftune.cli import main; main()"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0  # enough for one condition or program on a busy machine
+
+RunCli = Callable[..., Result]
+"""A function like invoke()."""
 
 SLOW_FILE = """
 function = "slow.py:train"
@@ -36,8 +39,7 @@ import time
 from pathlib import Path
 
 def train(trial):
-    state = trial.folder / "began"
-    with state.open("a") as file:
+    with (trial.folder / "resumed_after").open("a") as file:
         file.write(f"{trial.restore(lambda folder: None)}\\n")
     for step in trial.steps():
         time.sleep(float(Path("pause").read_text()))
@@ -45,19 +47,36 @@ def train(trial):
 """
 
 
-def slow_study(folder: Path, pause: float) -> None:
-    """A study whose steps take `pause` seconds, which a test may change meanwhile by writing the file again."""
+def write_slow_study(folder: Path, pause: float) -> None:
+    """Write a study whose steps take `pause` seconds.
+
+    set_pause() changes the duration while the study runs.
+    """
     (folder / "study.toml").write_text(SLOW_FILE)
     (folder / "slow.py").write_text(SLOW)
     set_pause(folder, pause)
 
 
 def set_pause(folder: Path, pause: float) -> None:
+    """Let the steps of a slow study take this many seconds from now on."""
     (folder / "pause.new").write_text(str(pause))
     (folder / "pause.new").replace(folder / "pause")
 
 
+def invoke(*args: object, status: int = 0, answer: str = "") -> Result:
+    """Run a command in this process, check its exit status, and return its result.
+
+    `answer` is its standard input. Raises the exceptions that the command does not handle.
+    """
+    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=answer)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == status, result.output
+    return result
+
+
 def start(*args: str, cwd: Path) -> subprocess.Popen[str]:
+    """Start a command in a process of its own, and return the process."""
     return subprocess.Popen(
         [sys.executable, "-c", MAIN, *args],
         cwd=cwd,
@@ -70,13 +89,16 @@ def start(*args: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 def run(*args: str, cwd: Path, status: int = 0) -> tuple[str, str]:
-    """Its stdout and stderr. Commands that only look run in this process, which saves the imports."""
+    """Run a command, check its exit status, and return its standard output and standard error.
+
+    `list` and `show` run in this process, which is faster. Other commands run in a process of their own.
+    """
     if args[0] in ("list", "show"):
         env = {"THRIFTUNE_HOME": str(cwd / "home"), "COLUMNS": "200"}
         with contextlib.chdir(cwd):
-            looked = CliRunner(env=env).invoke(cli, args)
-        assert looked.exit_code == status, looked.output
-        return looked.stdout, looked.stderr
+            result = CliRunner(env=env).invoke(cli, args)
+        assert result.exit_code == status, result.output
+        return result.stdout, result.stderr
     with start(*args, cwd=cwd) as process:
         out, err = process.communicate(timeout=2 * PATIENCE_SECONDS)
     assert process.returncode == status, f"status {process.returncode}\n{out}\n{err}"
@@ -85,21 +107,22 @@ def run(*args: str, cwd: Path, status: int = 0) -> tuple[str, str]:
 
 
 def run_json(*args: str, cwd: Path) -> Any:
-    return strict(run(*args, "--json", cwd=cwd)[0])
+    """Run a command with --json, and return the parsed output."""
+    return parse_json(run(*args, "--json", cwd=cwd)[0])
 
 
-def strict(text: str) -> Any:
-    """JSON without the words that it does not have."""
+def parse_json(text: str) -> Any:
+    """Parse strict JSON; refuse NaN and Infinity, which Python's parser accepts."""
 
-    def refuse(word: str) -> None:
-        raise AssertionError(f"{word} is no JSON")
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
 
 
-def until(condition: Callable[[], Any]) -> Any:
+def wait_until(condition: Callable[[], Any]) -> None:
+    """Wait until the condition is true, for at most PATIENCE_SECONDS."""
     give_up_at = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < give_up_at, "it did not come to pass"
+    while not condition():
+        assert time.monotonic() < give_up_at, "the condition did not become true"
         time.sleep(0.05)
-    return found

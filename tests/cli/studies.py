@@ -1,4 +1,4 @@
-"""Studies for the tests of what people see: written straight into a store, without running anything."""
+"""Specs and logs of made-up studies, and functions that write them to a store without running a trial."""
 
 from __future__ import annotations
 
@@ -23,23 +23,27 @@ TRACEBACK = (
 
 
 def spec(name: str = "digits", **settings: object) -> Spec:
+    """Return the spec of a study of two parameters and at most six trials of three steps."""
     space = Space({"lr": Float(0.001, 1.0, log=True), "act": Choice(["relu", "tanh"])})
     target = Target("command", command=("true",))
-    known: dict[str, object] = {"target": target, "trials": 6, "max_steps": 3, "storage": "", **settings}
-    return Spec(name, **{"space": space, "objectives": LOSS, "seed": 0, **known})  # type: ignore[arg-type]
+    merged: dict[str, object] = {"target": target, "trials": 6, "max_steps": 3, "storage": "", **settings}
+    return Spec(name, **{"space": space, "objectives": LOSS, "seed": 0, **merged})  # type: ignore[arg-type]
 
 
 def log(*, finished: bool = True) -> list[ev.Event]:
-    """Trials 0 and 1 complete, 2 fails for good, 3 is running, 4 waits for its retry."""
+    """Return a log in which trials 0 and 1 complete, and trial 2 fails for good.
+
+    An unfinished log also has trial 3, which runs, and trial 4, which waits for its retry.
+    """
     entries: list[ev.Event] = [
         ev.DriverStarted(100.0, 77, "there"),
         ev.MachineReady(100.0, ev.THIS_MACHINE, "AWS c7i.large", 4, 0.36),
     ]
-    for trial, top in ((0, 4.0), (1, 2.0)):
+    for trial, first_loss in ((0, 4.0), (1, 2.0)):
         entries.append(ev.Create(101.0, trial, {"lr": 0.01 * (trial + 1), "act": "relu"}))
         entries.append(ev.Place(101.0, trial, 1, ev.THIS_MACHINE, 0))
         for step in (1, 2, 3):
-            metrics = {"loss": top / step, "gap": math.nan}
+            metrics = {"loss": first_loss / step, "gap": math.nan}
             entries.append(ev.Reported(101.0 + step, trial, 1, step, step, metrics, saved=step == 2))
         entries.append(ev.Warned(104.0, trial, 1, f"odd \x1b[31m{trial}"))
         entries.append(ev.Ended(105.0 + trial, trial, 1, 3.0))
@@ -57,11 +61,11 @@ def log(*, finished: bool = True) -> list[ev.Event]:
     return [*entries, ev.Failed(110.0, 4, 1, "raised", TRACEBACK)]
 
 
-TWO = (*LOSS, Objective("speed", True))
+TWO_OBJECTIVES = (*LOSS, Objective("speed", True))
 
 
-def log_of_two(*rows: tuple[float, float]) -> list[ev.Event]:
-    """A trial for each row of loss and speed, each with two steps."""
+def log_of_two_objectives(*rows: tuple[float, float]) -> list[ev.Event]:
+    """Return a log with a trial of two steps for each row of loss and speed."""
     entries: list[ev.Event] = [
         ev.DriverStarted(100.0, 77, "there"),
         ev.MachineReady(100.0, ev.THIS_MACHINE, "AWS c7i.large", 4, 0.36),
@@ -75,14 +79,17 @@ def log_of_two(*rows: tuple[float, float]) -> list[ev.Event]:
     return [*entries, ev.Finish(109.0, f"all {len(rows)} trials done"), ev.DriverStopped(110.0)]
 
 
-def fold(entries: list[ev.Event], of: Spec) -> History:
-    return of.new_history().apply_log(entries)
+def fold(entries: list[ev.Event], study_spec: Spec) -> History:
+    """Return the state of a study after these entries."""
+    return study_spec.new_history().apply_log(entries)
 
 
-def write(store: Store, of: Spec, entries: list[ev.Event], *, summary: bool = True) -> None:
-    store.create(of.name, of.to_json(), 99.0)
-    store.append(of.name, 0, entries, summarize(fold(entries, of), 110.0) if summary else None)
+def write(store: Store, study_spec: Spec, entries: list[ev.Event], *, summary: bool = True) -> None:
+    """Create a study with these entries; without `summary`, as a killed driver leaves it."""
+    store.create(study_spec.name, study_spec.to_json(), 99.0)
+    store.append(study_spec.name, 0, entries, summarize(fold(entries, study_spec), 110.0) if summary else None)
 
 
-def files(folder: Path) -> list[str]:
+def relative_paths(folder: Path) -> list[str]:
+    """Return the paths of all files and folders in a folder, relative to it and sorted."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))

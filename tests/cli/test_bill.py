@@ -1,41 +1,18 @@
-"""What a study's machines cost, as people and programs see it."""
+"""`thriftune bill`: the costs of a study's machines, as text, as JSON and as a figure."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import thriftune as tt
 from tests.cli import studies
-from tests.cli.programs import strict
-from thriftune.cli import cli
+from tests.cli.programs import RunCli, parse_json
 from thriftune.state import events as ev
 from thriftune.store.opening import open_store
-
-RunCli = Callable[..., Result]
-
-
-@pytest.fixture
-def store_path(tmp_path: Path) -> Path:
-    return tmp_path / "studies.db"
-
-
-@pytest.fixture
-def run_cli(store_path: Path) -> RunCli:
-    """Return a function that runs `thriftune bill` on this test's store and checks its exit status."""
-
-    def call(*args: str, status: int = 0) -> Result:
-        result = CliRunner().invoke(cli, ["bill", *args, "--store", str(store_path)])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == status, result.output
-        return result
-
-    return call
 
 
 def write(store_path: Path, entries: list[ev.Event], name: str = "rented") -> None:
@@ -44,7 +21,10 @@ def write(store_path: Path, entries: list[ev.Event], name: str = "rented") -> No
 
 
 def rented(*, finished: bool = True) -> list[ev.Event]:
-    """A spot machine is preempted after an hour, and another one for nothing; the last one is released."""
+    """Return a log of three spot machines, one after the other.
+
+    The first is preempted after an hour, the second after half an hour with a refund, and the last is released.
+    """
     start, hour = 100.0, 3600.0
     entries: list[ev.Event] = [ev.DriverStarted(start, 7, "here")]
     for number, (since, price) in enumerate([(0.0, 1.2), (hour, 1.5), (1.5 * hour, 1.0)]):
@@ -71,17 +51,22 @@ def rented(*, finished: bool = True) -> list[ev.Event]:
 
 
 def lines_of(shown: Result) -> list[str]:
+    """Return the lines of the output with single spaces."""
     return [" ".join(line.split()) for line in shown.stdout.splitlines()]
 
 
-def facts_of(shown: Result) -> str:
-    return " ".join(shown.stdout.split())
+def check_facts(shown: Result, *facts: str) -> None:
+    """Check that the output, with single spaces and no line breaks, has all these facts."""
+    text = " ".join(shown.stdout.split())
+    for fact in facts:
+        assert fact in text
 
 
 def test_a_bill_has_a_row_for_every_machine_and_their_sums(run_cli: RunCli, store_path: Path) -> None:
     write(store_path, rented())
-    shown = run_cli("rented")
-    for text in (
+    shown = run_cli("bill", "rented")
+    check_facts(
+        shown,
         "machines 3: 2 preempted; 2 h 00 min in total",
         "cost $2.00",
         "for data $0.3000 of it",
@@ -90,8 +75,7 @@ def test_a_bill_has_a_row_for_every_machine_and_their_sums(run_cli: RunCli, stor
         "on-demand price of 1 machine unknown, the paid price is used",
         "steps 5 done, 2 of them lost",
         "lost to preemptions $0.4000, 20.0% of the cost (estimate",
-    ):
-        assert text in facts_of(shown)
+    )
     assert "lost otherwise" not in shown.stdout
     assert "list prices" not in shown.stdout
     lines = lines_of(shown)
@@ -103,35 +87,35 @@ def test_a_bill_has_a_row_for_every_machine_and_their_sums(run_cli: RunCli, stor
     assert lines[at + 4] == "total 0.75 2.00 5 2"
 
 
-def test_programs_get_the_same_in_json(run_cli: RunCli, store_path: Path) -> None:
+def test_the_bill_as_json_has_the_same_costs(run_cli: RunCli, store_path: Path) -> None:
     write(store_path, rented())
-    parsed = strict(run_cli("rented", "--json").stdout)
+    parsed = parse_json(run_cli("bill", "rented", "--json").stdout)
     assert parsed["study"] == "rented"
     assert parsed["dollars"] == pytest.approx(2.0)
-    # Of the first hour two thirds were kept, of the next half none; the last half has no price but its own.
+    # Useful: two thirds of the first hour, nothing of the second machine, all of the third at its spot price.
     assert parsed["on_demand_dollars"] == pytest.approx(4.0 * 2 / 3 + 0.5 + 0.3)
     assert parsed["revoked_share"] == parsed["lost_share"] == pytest.approx(0.2)
     assert [row["machine"] for row in parsed["machines"]] == ["spot-0", "spot-1", "spot-2"]
     assert [row["until"] for row in parsed["machines"]] == [3700.0, 5500.0, 7300.0]
 
 
-def test_what_is_not_billed_yet_is_an_estimate_that_grows_also_when_nobody_drives(
+def test_the_estimate_of_a_machine_that_is_not_billed_yet_grows_without_a_driver(
     run_cli: RunCli, store_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(store_path, rented(finished=False))
     monkeypatch.setattr(time, "time", lambda: 100.0 + 4.5 * 3600.0)
-    shown = run_cli("rented")
-    for text in (
+    shown = run_cli("bill", "rented")
+    check_facts(
+        shown,
         "machines 3: 2 preempted, 1 still running",
         "cost $4.40, $3.00 of it an estimate from list prices",
         "~ an estimate from list prices, not the provider's bill",
-    ):
-        assert text in facts_of(shown)
+    )
     assert "spot-2 spot 90.0 - 1 - ~3.00 1 0 still running" in lines_of(shown)
 
 
-def on_ray(*, price_known: bool = True) -> list[ev.Event]:
-    """A spot node is preempted in its first hour; nobody but list prices says what it and the next one cost."""
+def rented_by_ray(*, price_known: bool = True) -> list[ev.Event]:
+    """Return a log of two spot nodes whose costs are estimated from list prices; the first is preempted."""
     entries: list[ev.Event] = [ev.DriverStarted(100.0, 7, "here")]
     for number, (since, end) in enumerate([(100.0, 1900.0), (1900.0, 3700.0)]):
         name = f"spot-{number}"
@@ -145,78 +129,82 @@ def on_ray(*, price_known: bool = True) -> list[ev.Event]:
     return [*entries, ev.Finish(3700.0, "all done"), ev.DriverStopped(3700.0)]
 
 
-def test_a_bill_by_list_prices_is_said_to_be_an_estimate(run_cli: RunCli, store_path: Path) -> None:
-    write(store_path, on_ray())
-    shown = run_cli("rented")
-    for text in (
+def test_a_bill_from_list_prices_is_called_an_estimate(run_cli: RunCli, store_path: Path) -> None:
+    write(store_path, rented_by_ray())
+    shown = run_cli("bill", "rented")
+    check_facts(
+        shown,
         "cost $0.5000 (estimate from list prices)",
         "refunded $0.5000 for preempted machines (estimate)",
         "~ an estimate from list prices, not the provider's bill",
-    ):
-        assert text in facts_of(shown)
+    )
     assert "spot-0 c7i.large_spot 0.0 30.0 1 0.5000 ~0.0000 0 0 preempted" in lines_of(shown)
     assert "spot-1 c7i.large_spot 30.0 60.0 1 - ~0.5000 0 0 released" in lines_of(shown)
-    parsed = strict(run_cli("rented", "--json").stdout)
+    parsed = parse_json(run_cli("bill", "rented", "--json").stdout)
     assert parsed["estimated_dollars"] == parsed["dollars"] == 0.5
     assert [row["estimated"] for row in parsed["machines"]] == [True, True]
 
 
-def test_a_spot_price_that_is_not_known_is_said_to_be_so(run_cli: RunCli, store_path: Path) -> None:
-    write(store_path, on_ray(price_known=False))
-    shown = run_cli("rented")
-    assert "? spot price unknown, on-demand price counted" in facts_of(shown)
+def test_an_unknown_spot_price_is_marked(run_cli: RunCli, store_path: Path) -> None:
+    write(store_path, rented_by_ray(price_known=False))
+    shown = run_cli("bill", "rented")
+    check_facts(shown, "? spot price unknown, on-demand price counted")
     assert "spot-1 c7i.large_spot 30.0 60.0 ?1 - ~0.5000 0 0 released" in lines_of(shown)
-    parsed = strict(run_cli("rented", "--json").stdout)
+    parsed = parse_json(run_cli("bill", "rented", "--json").stdout)
     assert [row["price_known"] for row in parsed["machines"]] == [False, False]
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_the_cost_of_a_result_and_of_show_is_said_to_be_an_estimate(store_path: Path, known: bool) -> None:
-    write(store_path, on_ray(price_known=known))
+def test_result_and_show_call_the_cost_an_estimate(run_cli: RunCli, store_path: Path, known: bool) -> None:
+    write(store_path, rented_by_ray(price_known=known))
     cost = tt.load("rented", store_path).result.cost
     unknown = "" if known else "; spot price unknown, on-demand price counted"
     assert (cost.estimate, cost.rented, cost.prices_known) == (True, True, known)
     assert str(cost) == f"1 h 00 min, $0.5000 (estimate from list prices: c7i.large_spot{unknown})"
-    shown = CliRunner().invoke(cli, ["show", "rented", "--store", str(store_path)])
+    shown = run_cli("show", "rented")
     line = f"$0.5000 (estimate from list prices: c7i.large_spot{unknown})"
     assert line in " ".join(shown.stdout.split())
 
 
-def test_of_many_machines_the_dearest_are_shown_and_the_others_in_sum(run_cli: RunCli, store_path: Path) -> None:
+def test_a_long_bill_shows_the_most_expensive_machines_and_the_sum_of_the_others(
+    run_cli: RunCli, store_path: Path
+) -> None:
     entries: list[ev.Event] = [ev.DriverStarted(0.0, 7, "here")]
     for number in range(50):
         name = f"m{number}"
         entries += [ev.MachineRented(0.0, name, "cpu", 1.0), ev.MachineReleased(60.0, name)]
         entries.append(ev.MachineBilled(60.0, name, 0.01 * number))
     write(store_path, entries)
-    shown = run_cli("rented")
+    shown = run_cli("bill", "rented")
     lines = lines_of(shown)
     assert "machines, the 20 most expensive of 50" in shown.stdout
     at = next(i for i, line in enumerate(lines) if line.startswith("machine offer"))
     assert [line.split()[0] for line in lines[at + 1 : at + 21]] == [f"m{number}" for number in range(49, 29, -1)]
     assert "30 others - 4.3500 0 0" in lines
     assert "total - 12.2500 0 0" in lines
-    assert "on-demand price of all machines unknown, the paid price is used" in facts_of(shown)
-    assert "lost to preemptions nothing" in facts_of(shown)
+    check_facts(shown, "on-demand price of all machines unknown, the paid price is used")
+    check_facts(shown, "lost to preemptions nothing")
 
 
-def test_on_this_machine_it_is_what_a_like_one_rents_for(run_cli: RunCli, store_path: Path) -> None:
+def test_the_bill_of_this_machine_has_the_price_of_a_similar_rented_one(run_cli: RunCli, store_path: Path) -> None:
     write(store_path, studies.log(), "digits")
-    shown = run_cli("digits")
-    for text in (
+    shown = run_cli("bill", "digits")
+    check_facts(
+        shown,
         "machine this one, in 1 run; 10.0 s",
         "if rented $0.0010 (estimate: AWS c7i.large on demand)",
         "steps 6 done, none lost",
-    ):
-        assert text in facts_of(shown)
+    )
     for text in ("preemptions", "on demand $", "~"):
         assert text not in shown.stdout
     assert "this machine AWS c7i.large 0.0 10.0 0.36 - 0.0010 6 0 ended" in lines_of(shown)
 
 
-def test_on_this_machine_what_was_cut_off_is_lost(run_cli: RunCli, store_path: Path) -> None:
-    cut = [
-        ev.DriverStarted(300.0, 78, "there"),  # the one before was killed
+def test_steps_on_this_machine_that_a_killed_driver_lost_are_in_the_bill(
+    run_cli: RunCli, store_path: Path
+) -> None:
+    later_drives = [
+        ev.DriverStarted(300.0, 78, "there"),  # the driver before it was killed
         ev.MachineReady(300.0, ev.THIS_MACHINE, "AWS c7i.large", 4, 0.36),
         ev.Place(300.0, 3, 2, ev.THIS_MACHINE, 1),
         ev.Reported(310.0, 3, 2, 1, 2, {"loss": 1.0}),
@@ -224,26 +212,26 @@ def test_on_this_machine_what_was_cut_off_is_lost(run_cli: RunCli, store_path: P
         ev.MachineReady(400.0, ev.THIS_MACHINE, "AWS c7i.large", 4, 0.36),
         ev.DriverStopped(420.0),
     ]
-    write(store_path, [*studies.log(finished=False), *cut], "digits")
-    shown = run_cli("digits")
-    assert "this one, in 3 runs; 40.0 s" in facts_of(shown)
-    assert "steps 9 done, 1 of them lost lost $0.0010, 25.0% of the cost (estimate" in facts_of(shown)
+    write(store_path, [*studies.log(finished=False), *later_drives], "digits")
+    shown = run_cli("bill", "digits")
+    check_facts(shown, "this one, in 3 runs; 40.0 s")
+    check_facts(shown, "steps 9 done, 1 of them lost lost $0.0010, 25.0% of the cost (estimate")
 
 
-def test_a_study_without_machines(run_cli: RunCli, store_path: Path, tmp_path: Path) -> None:
+def test_the_bill_of_a_study_without_machines(run_cli: RunCli, store_path: Path, tmp_path: Path) -> None:
     tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="asked", store=store_path).ask()
-    assert run_cli("asked").stdout == "asked: has used no machine yet, so it has no costs\n"
-    assert strict(run_cli("asked", "--json").stdout)["machines"] == []
-    wrong = run_cli("asked", "--plot", str(tmp_path / "x.gif"), status=1)
+    assert run_cli("bill", "asked").stdout == "asked: has used no machine yet, so it has no costs\n"
+    assert parse_json(run_cli("bill", "asked", "--json").stdout)["machines"] == []
+    wrong = run_cli("bill", "asked", "--plot", str(tmp_path / "x.gif"), status=1)
     assert "must end in .png, .svg or .pdf" in wrong.stderr
-    assert "no study 'nobody'" in run_cli("nobody", status=1).stderr
+    assert "no study 'nobody'" in run_cli("bill", "nobody", status=1).stderr
 
 
-def test_its_picture(run_cli: RunCli, store_path: Path, tmp_path: Path) -> None:
+def test_the_bill_as_a_figure(run_cli: RunCli, store_path: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     write(store_path, rented())
     path = tmp_path / "bill.svg"
-    shown = run_cli("rented", "--plot", str(path))
+    shown = run_cli("bill", "rented", "--plot", str(path))
     assert shown.stderr == f"wrote {path}\n"
     assert "cost" in shown.stdout
     assert path.read_bytes().startswith(b"<?xml")

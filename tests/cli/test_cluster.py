@@ -1,41 +1,28 @@
-"""The configuration that `thriftune cluster template` prints or writes."""
+"""`thriftune cluster template`: prints or writes the configuration of a Ray cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from thriftune.cli import cli
+from tests.cli.programs import invoke
 from thriftune.clouds.ray.cluster_template import cluster_file
 from thriftune.clouds.ray.own_wheel import wheel_name
 
-RunCli = Callable[..., Result]
+
+def run_cli(*args: object, status: int = 0) -> Result:
+    return invoke("cluster", *args, status=status)
 
 
-@pytest.fixture
-def run_cli() -> RunCli:
-    """Return a function that runs a command and checks its exit status."""
-
-    def call(*args: object, status: int = 0) -> Result:
-        result = CliRunner().invoke(cli, ["cluster", *map(str, args)])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == status, result.output
-        return result
-
-    return call
-
-
-def test_it_is_printed(run_cli: RunCli) -> None:
+def test_the_template_is_printed() -> None:
     assert run_cli("template", "aws").stdout == cluster_file("aws")
     assert run_cli("template", "GCP").stdout == cluster_file("gcp")
 
 
-def test_options(run_cli: RunCli) -> None:
+def test_options_change_the_template() -> None:
     options = ["--machine", "m5.xlarge", "--machine", "p3.2xlarge", "--market", "spot", "--most", 3]
     options += ["--region", "us-east-1", "--name", "mine", "--idle-minutes", 5]
     config = yaml.safe_load(run_cli("template", "aws", *options).stdout)
@@ -44,7 +31,7 @@ def test_options(run_cli: RunCli) -> None:
     assert (config["cluster_name"], config["idle_timeout_minutes"]) == ("mine", 5)
 
 
-def test_a_file_is_not_written_over(run_cli: RunCli, tmp_path: Path) -> None:
+def test_an_existing_file_is_only_overwritten_with_force(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     result = run_cli("template", "aws", "--to", path)
     wheel = tmp_path / wheel_name()
@@ -58,12 +45,12 @@ def test_a_file_is_not_written_over(run_cli: RunCli, tmp_path: Path) -> None:
     assert path.read_text() == cluster_file("gcp", wheel=wheel)
 
 
-def test_force_is_for_files(run_cli: RunCli) -> None:
+def test_force_is_refused_without_a_file() -> None:
     assert "--force is for --to FILE" in run_cli("template", "aws", "--force", status=1).stderr
 
 
 @pytest.mark.parametrize(
-    ("args", "status", "says"),
+    ("args", "status", "message"),
     [
         (["aws", "--machine", "m5.xlrge"], 1, "error: m5.xlrge: is not in the catalog"),
         (["aws", "--machine", "n1-highcpu-16"], 1, "error: n1-highcpu-16: is a machine of GCP"),
@@ -74,17 +61,17 @@ def test_force_is_for_files(run_cli: RunCli) -> None:
         ([], 2, "Missing argument"),
     ],
 )
-def test_mistakes(run_cli: RunCli, args: list[str], status: int, says: str) -> None:
-    assert says in run_cli("template", *args, status=status).stderr
+def test_mistakes_are_reported(args: list[str], status: int, message: str) -> None:
+    assert message in run_cli("template", *args, status=status).stderr
 
 
-def test_a_mistake_leaves_no_file(run_cli: RunCli, tmp_path: Path) -> None:
+def test_no_file_is_written_after_a_mistake(tmp_path: Path) -> None:
     run_cli("template", "aws", "--machine", "m5.xlrge", "--to", tmp_path / "cluster.yaml", status=1)
     assert list(tmp_path.iterdir()) == []
     assert "No such file" in run_cli("template", "aws", "--to", tmp_path / "no" / "cluster.yaml", status=1).stderr
 
 
-def test_help(run_cli: RunCli) -> None:
+def test_the_help_describes_the_command() -> None:
     shown = run_cli("template", "--help").stdout
     for text in (
         "{aws|gcp}",

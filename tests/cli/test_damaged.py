@@ -1,4 +1,4 @@
-"""Damaged studies: every command works or says in one line what is wrong, and the other studies are not harmed."""
+"""Damaged studies: each command works or reports the damage in one line; other studies are not affected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 import thriftune as tt
 from tests.cli import studies
-from tests.cli.programs import strict
+from tests.cli.programs import parse_json
 from tests.system.stories import Story
 from thriftune.cli import cli
 from thriftune.errors import StudyDamaged
@@ -22,10 +22,9 @@ from thriftune.state import events as ev
 from thriftune.store.opening import open_store
 from thriftune.store.study_files import StudyFiles
 
-CASES = 150
-"""Random damages of one run. They are the same in every run."""
+CASES = 150  # random damages; the seeds make them the same in each run
 
-LOOKS: list[tuple[str, ...]] = [
+READING_COMMANDS: list[tuple[str, ...]] = [
     ("list",),
     ("list", "--json"),
     ("show", "digits"),
@@ -41,15 +40,15 @@ LOOKS: list[tuple[str, ...]] = [
 
 
 def full_log() -> list[ev.Event]:
-    """Return a log that has nearly all kinds of entries."""
+    """Return a log with nearly all kinds of entries."""
     space = studies.spec().space.to_json()
-    known = ev.WarmStarted(5.0, "old", space, "loss", False, [[{"lr": 0.1, "act": "relu"}, 1.0]], "0f")
+    warm_start = ev.WarmStarted(5.0, "old", space, "loss", False, [[{"lr": 0.1, "act": "relu"}, 1.0]], "0f")
     story = Story().begin().window(1.0, cold=True, instructions=1e9).decide({"threads": 2}).window(1.0).lose()
     story.place(2).window(1.0, joules=3.0).end()
     start, ready, *first = story.entries
     at = story.now
     return [
-        known,
+        warm_start,
         start,
         ready,
         *first,
@@ -83,7 +82,7 @@ def full_log() -> list[ev.Event]:
 
 @pytest.fixture
 def store_path(tmp_path: Path) -> Path:
-    """A store with the studies `digits` and `other`."""
+    """Return the path of a store with the studies `digits` and `other`."""
     path = tmp_path / "studies.db"
     with open_store(path) as store:
         studies.write(store, studies.spec("other"), studies.log())
@@ -91,8 +90,8 @@ def store_path(tmp_path: Path) -> Path:
     return path
 
 
-def run_cli(store_path: Path, *command: str) -> Result:
-    """Type a command on this store; fail if it ends with anything but a status and, for an error, one line."""
+def run_or_error(store_path: Path, *command: str) -> Result:
+    """Run a command on this store; check that it succeeds or prints one line with the error."""
     result = CliRunner().invoke(cli, [*command, "--store", str(store_path)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -103,7 +102,7 @@ def run_cli(store_path: Path, *command: str) -> Result:
 
 
 def execute(store_path: Path, *statements: tuple[str, tuple[object, ...]]) -> None:
-    """Change the store behind thriftune's back."""
+    """Change the store directly in its database."""
     with closing(sqlite3.connect(store_path)) as db, db:
         for statement, values in statements:
             db.execute(statement, values)
@@ -123,59 +122,61 @@ TEXTS: list[object] = [
 Row = list[Any]  # number, kind, trial, at, body
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the paths of all values inside a JSON value."""
-    found = [path] if path else []
+def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths of all values in a JSON value."""
+    paths = [path] if path else []
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
-        found += places(inner, (*path, key))
-    return found
+        paths += paths_in(inner, (*path, key))
+    return paths
 
 
-def change(body: str, draw: random.Random) -> str:
+def change_value(body: str, draw: random.Random) -> str:
     """Replace, remove or add one value of a body."""
     data = json.loads(body)
-    *path, key = draw.choice(places(data))
-    inside = data
+    *path, key = draw.choice(paths_in(data))
+    parent = data
     for step in path:
-        inside = inside[step]
-    how = draw.randrange(8)
-    if how == 0:
-        del inside[key]
-    elif how == 1 and isinstance(inside, dict):
-        inside["unknown"] = draw.choice(JUNK)
+        parent = parent[step]
+    kind = draw.randrange(8)
+    if kind == 0:
+        del parent[key]
+    elif kind == 1 and isinstance(parent, dict):
+        parent["unknown"] = draw.choice(JUNK)
     else:
-        inside[key] = draw.choice(JUNK)
+        parent[key] = draw.choice(JUNK)
     return json.dumps(data)
 
 
 def damage_log(rows: list[Row], draw: random.Random) -> list[Row]:
     """Return the rows of a log with one random damage."""
     i, j = draw.randrange(len(rows)), draw.randrange(len(rows))
-    how = draw.choice(["drop", "cut", "swap", "repeat", "truncate", "text", "kind", "number", *["value"] * 8])
-    if how == "drop":
+    kind = draw.choice(
+        ["drop", "truncate log", "swap", "repeat", "truncate body", "text", "kind", "number", *["value"] * 8]
+    )
+    if kind == "drop":
         return rows[:i] + rows[i + 1 :]
-    if how == "cut":
+    if kind == "truncate log":
         return rows[:i]
-    if how == "swap":
+    if kind == "swap":
         rows[i][1:], rows[j][1:] = rows[j][1:], rows[i][1:]
-    elif how == "repeat":
+    elif kind == "repeat":
         rows[i][1:] = rows[j][1:]
-    elif how == "truncate":
+    elif kind == "truncate body":
         rows[i][4] = rows[i][4][: draw.randrange(len(rows[i][4]))]
-    elif how == "text":
+    elif kind == "text":
         rows[i][4] = draw.choice(TEXTS)
-    elif how == "kind":
+    elif kind == "kind":
         rows[i][1] = draw.choice([*ev.Codec.kinds, "", "Event", "Decision", b"\xff", 3])
-    elif how == "number":
+    elif kind == "number":
         rows[i][0] = draw.choice([0, -1, 10**6, 2**62])
     else:
-        rows[i][4] = change(rows[i][4], draw)
+        rows[i][4] = change_value(rows[i][4], draw)
     return rows
 
 
 def damage_study(store_path: Path, draw: random.Random) -> None:
-    """Damage the study's own row, or its head."""
+    """Damage the row of the study or its summary at random."""
     with closing(sqlite3.connect(store_path)) as db:
         ((study, spec, summary),) = db.execute(
             "SELECT id, spec, summary FROM studies JOIN heads ON study = id WHERE name = 'digits'"
@@ -187,9 +188,9 @@ def damage_study(store_path: Path, draw: random.Random) -> None:
         draw.choice(
             [
                 ("UPDATE studies SET spec = ? WHERE id = ?", (text, study)),
-                ("UPDATE studies SET spec = ? WHERE id = ?", (change(spec, draw), study)),
+                ("UPDATE studies SET spec = ? WHERE id = ?", (change_value(spec, draw), study)),
                 ("UPDATE heads SET summary = ? WHERE study = ?", (text, study)),
-                ("UPDATE heads SET summary = ? WHERE study = ?", (change(summary, draw), study)),
+                ("UPDATE heads SET summary = ? WHERE study = ?", (change_value(summary, draw), study)),
                 ("UPDATE heads SET entries = ? WHERE study = ?", (junk, study)),
                 ("UPDATE studies SET created_at = ? WHERE id = ?", (junk, study)),
                 ("DELETE FROM heads WHERE study = ?", (study,)),
@@ -223,10 +224,10 @@ def damage(store_path: Path, draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(CASES))
-def test_a_damaged_study_gives_an_answer_or_one_line(store_path: Path, seed: int) -> None:
+def test_a_damaged_study_gives_output_or_one_line(store_path: Path, seed: int) -> None:
     damage(store_path, random.Random(seed))
-    for command in LOOKS:
-        result = run_cli(store_path, *command)
+    for command in READING_COMMANDS:
+        result = run_or_error(store_path, *command)
         if command[0] == "list":
             assert result.exit_code == 0
             assert "other" in result.stdout
@@ -238,14 +239,14 @@ def test_a_damaged_study_gives_an_answer_or_one_line(store_path: Path, seed: int
         assert [study.name for study in store.studies()] == ["other"]
 
 
-# --- one damage each
+# --- chosen damages
 
 
 def set_body(store_path: Path, number: int, body: str) -> None:
     """Replace the body of an entry of `digits`."""
-    of = "study = (SELECT id FROM studies WHERE name = 'digits')"
-    execute(store_path, (f"UPDATE log SET body = ? WHERE number = ? AND {of}", (body, number)))
-    execute(store_path, (f"UPDATE heads SET summary = '{{}}' WHERE {of}", ()))
+    where = "study = (SELECT id FROM studies WHERE name = 'digits')"
+    execute(store_path, (f"UPDATE log SET body = ? WHERE number = ? AND {where}", (body, number)))
+    execute(store_path, (f"UPDATE heads SET summary = '{{}}' WHERE {where}", ()))
 
 
 def set_spec(store_path: Path, spec: object) -> None:
@@ -254,15 +255,15 @@ def set_spec(store_path: Path, spec: object) -> None:
 
 def test_list_marks_the_damaged_study_and_shows_the_others(store_path: Path) -> None:
     set_body(store_path, 4, "{")
-    result = run_cli(store_path, "list")
+    result = run_or_error(store_path, "list")
     lines = {line.split()[0]: line.split()[1] for line in result.stdout.splitlines()[1:]}
     assert lines == {"digits": "damaged", "other": "finished"}
-    (sentence,) = result.stderr.splitlines()
-    assert sentence.startswith(
+    (error,) = result.stderr.splitlines()
+    assert error.startswith(
         f"damaged: study 'digits' in {store_path} is damaged, or was written by a newer thriftune: entry 4"
     )
-    assert sentence.endswith(f"or remove the study: thriftune delete digits --store {store_path}")
-    rows = {row["name"]: row for row in strict(run_cli(store_path, "list", "--json").stdout)}
+    assert error.endswith(f"or remove the study: thriftune delete digits --store {store_path}")
+    rows = {row["name"]: row for row in parse_json(run_or_error(store_path, "list", "--json").stdout)}
     assert rows["digits"]["state"] == "damaged"
     assert rows["digits"]["damage"].startswith("entry 4: an entry of kind 'Create' cannot be read")
     assert rows["digits"].keys() == rows["other"].keys()
@@ -273,19 +274,19 @@ COMMANDS = ["show", "best", "bill", "export", "resume", "record"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_damaged_log_is_one_line(store_path: Path, command: str, tmp_path: Path) -> None:
+def test_a_damaged_log_is_reported_in_one_line(store_path: Path, command: str, tmp_path: Path) -> None:
     set_body(store_path, 6, '{"at":101.0,"trial":7,"attempt":1,"number":1,"step":1,"metrics":{"loss":1.0}}')
     more = ["-o", str(tmp_path / "curves.json")] if command == "record" else []
-    result = run_cli(store_path, command, "digits", *more)
+    result = run_or_error(store_path, command, "digits", *more)
     assert result.exit_code == 1
     assert "is damaged, or was written by a newer thriftune: entry 6" in result.stderr
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "stop"])
-def test_damaged_settings_are_one_line(store_path: Path, command: str, tmp_path: Path) -> None:
+def test_damaged_settings_are_reported_in_one_line(store_path: Path, command: str, tmp_path: Path) -> None:
     set_spec(store_path, '{"name": "digits"}')
     more = ["-o", str(tmp_path / "curves.json")] if command == "record" else []
-    result = run_cli(store_path, command, "digits", *more)
+    result = run_or_error(store_path, command, "digits", *more)
     assert result.exit_code == 1
     assert "its settings cannot be read (KeyError: 'target')" in result.stderr
 
@@ -294,9 +295,10 @@ def test_damaged_settings_are_one_line(store_path: Path, command: str, tmp_path:
 def test_a_study_with_damaged_settings_can_be_deleted(store_path: Path, spec: object) -> None:
     set_spec(store_path, spec)
     assert (
-        "its settings were damaged, so its files stay" in run_cli(store_path, "delete", "digits", "--yes").stdout
+        "its settings were damaged, so its files stay"
+        in run_or_error(store_path, "delete", "digits", "--yes").stdout
     )
-    assert [row["name"] for row in strict(run_cli(store_path, "list", "--json").stdout)] == ["other"]
+    assert [row["name"] for row in parse_json(run_or_error(store_path, "list", "--json").stdout)] == ["other"]
 
 
 def test_a_study_with_a_damaged_log_is_deleted_with_its_files(store_path: Path) -> None:
@@ -304,23 +306,23 @@ def test_a_study_with_a_damaged_log_is_deleted_with_its_files(store_path: Path) 
     with open_store(store_path) as store:
         files = StudyFiles.of(studies.spec(id="0f"), store)
         files.claim()
-    assert run_cli(store_path, "delete", "digits", "--yes").stdout == "study 'digits' is deleted\n"
+    assert run_or_error(store_path, "delete", "digits", "--yes").stdout == "study 'digits' is deleted\n"
     assert not files.folder.exists()
 
 
-def test_a_damaged_summary_is_made_anew(store_path: Path) -> None:
-    before = strict(run_cli(store_path, "list", "--json").stdout)
+def test_a_damaged_summary_is_computed_again_from_the_log(store_path: Path) -> None:
+    before = parse_json(run_or_error(store_path, "list", "--json").stdout)
     execute(store_path, ("UPDATE heads SET summary = ?", ('{"entries": 1, "counts": 7}',)))
-    assert [row["state"] for row in strict(run_cli(store_path, "list", "--json").stdout)] == [
+    assert [row["state"] for row in parse_json(run_or_error(store_path, "list", "--json").stdout)] == [
         "finished",
         "finished",
     ]
-    assert [row["best"] for row in strict(run_cli(store_path, "list", "--json").stdout)] == [
+    assert [row["best"] for row in parse_json(run_or_error(store_path, "list", "--json").stdout)] == [
         row["best"] for row in before
     ]
 
 
-def test_a_damaged_source_of_a_warm_start_is_named(store_path: Path) -> None:
+def test_a_warm_start_from_a_damaged_study_names_the_study(store_path: Path) -> None:
     set_body(store_path, 4, "{")
     with pytest.raises(StudyDamaged, match=r"study 'digits' in .* is damaged, .*: entry 4"):
         tt.Study({"lr": tt.Float(0, 1)}, minimize="loss", warm_start="digits", name="new", store=store_path)

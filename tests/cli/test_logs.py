@@ -1,44 +1,27 @@
-"""`thriftune logs`: what trials printed, while they run and after."""
+"""`thriftune logs`: the output of trials, while they run and afterwards."""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 import thriftune as tt
 from tests.cli import studies
-from tests.cli.programs import run, start, until
-from thriftune.cli import cli
+from tests.cli.programs import RunCli, run, start, wait_until
 from thriftune.store.opening import open_store
 from thriftune.store.output_files import OutputWriter
-
-RunCli = Callable[..., Result]
-
-
-@pytest.fixture
-def store_path(tmp_path: Path) -> Path:
-    return tmp_path / "studies.db"
-
-
-@pytest.fixture
-def run_cli(store_path: Path) -> RunCli:
-    def call(*args: str, status: int = 0) -> Result:
-        result = CliRunner().invoke(cli, [*args, "--store", str(store_path)])
-        assert result.exit_code == status, result.output
-        return result
-
-    return call
 
 
 @pytest.fixture
 def digits(store_path: Path, tmp_path: Path) -> None:
-    """Trials 0 and 1 completed, trial 2 failed twice."""
+    """Write a study with output: trial 0 completed with two workers, trial 2 failed twice."""
     with open_store(store_path) as store:
         studies.write(store, studies.spec(storage=str(tmp_path)), studies.log())
     for trial, attempt, rank, text in (
@@ -51,14 +34,14 @@ def digits(store_path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("digits")
-def test_logs_without_a_trial_says_which_have_output(run_cli: RunCli, store_path: Path) -> None:
+def test_logs_without_a_trial_lists_the_trials_with_output(run_cli: RunCli, store_path: Path) -> None:
     listed = run_cli("logs", "digits")
     assert listed.stdout.splitlines() == ["trial 2  failed  attempts 1, 2", "trial 0  completed  attempt 1"]
     assert listed.stderr == f"to see one: thriftune logs digits --trial 2 --store {store_path}\n"
 
 
 @pytest.mark.usefixtures("digits")
-def test_logs_shows_the_last_attempt_or_another(run_cli: RunCli) -> None:
+def test_logs_shows_the_last_attempt_or_a_chosen_one(run_cli: RunCli) -> None:
     last = run_cli("logs", "digits", "--trial", "2")
     assert last.stdout.startswith("red\ndone\nlast words ")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", last.stdout)
@@ -67,11 +50,11 @@ def test_logs_shows_the_last_attempt_or_another(run_cli: RunCli) -> None:
     assert run_cli("logs", "digits", "--trial", "0").stdout == "zero\n"
     assert run_cli("logs", "digits", "--trial", "0").stderr == ""
     assert run_cli("logs", "digits", "--trial", "0", "--rank", "1").stdout == "zero's second worker\n"
-    assert run_cli("logs", "digits", "--trial", "0", "--follow").stdout == "zero\n", "it has ended"
+    assert run_cli("logs", "digits", "--trial", "0", "--follow").stdout == "zero\n", "the trial has ended"
 
 
 @pytest.mark.usefixtures("digits")
-def test_logs_of_what_is_not_there(run_cli: RunCli, store_path: Path) -> None:
+def test_missing_output_trials_and_attempts_are_reported(run_cli: RunCli, store_path: Path) -> None:
     nothing = run_cli("logs", "digits", "--trial", "1")
     assert (nothing.stdout, nothing.stderr) == ("", "no output of trial 1 is stored\n")
     nothing = run_cli("logs", "digits", "--trial", "2", "--attempt", "1", "--rank", "3")
@@ -87,7 +70,7 @@ def test_logs_of_what_is_not_there(run_cli: RunCli, store_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("digits")
-def test_show_says_how_to_see_all_output(run_cli: RunCli, store_path: Path) -> None:
+def test_show_names_the_command_for_all_output(run_cli: RunCli, store_path: Path) -> None:
     line = f"thriftune logs digits --trial 2 --store {store_path}"
     assert line in run_cli("show", "digits", "--trial", "2").stdout
     assert "thriftune logs" not in run_cli("show", "digits", "--trial", "1").stdout
@@ -101,13 +84,13 @@ def test_deleting_a_study_removes_its_output(run_cli: RunCli, tmp_path: Path) ->
     assert not (tmp_path / "digits").exists()
 
 
-# --- of a study that runs ---------------------------------------------------------------------------------
+# --- a running study ---------------------------------------------------------------------------------------
 
 
 FILE = """
 command = ["{python}", "-u", "work.py"]
 minimize = "loss"
-trials = 1
+trials = {trials}
 retries = 1
 workers = 1
 store = "studies.db"
@@ -127,7 +110,7 @@ def wait_for(name):
         time.sleep(0.02)
 
 attempt = os.environ["THRIFTUNE_ATTEMPT"]
-print("begun", attempt)
+print("started", attempt)
 wait_for("go" + attempt)
 print("half a line", end="")
 if attempt == "1":
@@ -137,55 +120,62 @@ print("loss=1")
 """
 
 
+@contextmanager
+def running_study(folder: Path, script: str, trials: int = 1) -> Iterator[subprocess.Popen[str]]:
+    """Run a study whose trials run the script, until the first attempt has written output."""
+    (folder / "work.py").write_text(script)
+    (folder / "study.toml").write_text(FILE.format(python=sys.executable, trials=trials))
+    output = folder / "studies.db.files" / "study" / "trials" / "0" / "output" / "1.log"
+    with start("run", "study.toml", cwd=folder) as study:
+        wait_until(lambda: output.exists() and output.read_text().endswith("\n"))
+        yield study
+
+
 def test_logs_follows_a_trial_to_its_end(tmp_path: Path) -> None:
-    (tmp_path / "work.py").write_text(WORK)
-    (tmp_path / "study.toml").write_text(FILE.format(python=sys.executable))
     store = ("--store", str(tmp_path / "studies.db"))
-    with start("run", "study.toml", cwd=tmp_path) as study:
-        first = tmp_path / "studies.db.files" / "study" / "trials" / "0" / "output" / "1.log"
-        until(lambda: first.exists() and first.read_text() == "begun 1\n")
-        assert run("logs", "study", "--trial", "0", *store, cwd=tmp_path)[0] == "begun 1\n", "while it runs"
+    with running_study(tmp_path, WORK) as study:
+        assert run("logs", "study", "--trial", "0", *store, cwd=tmp_path)[0] == "started 1\n"
         with (
-            start("logs", "study", "--trial", "0", "--follow", *store, cwd=tmp_path) as all_of_it,
-            start("logs", "study", "--trial", "0", "--attempt", "1", "--follow", *store, cwd=tmp_path) as one,
+            start("logs", "study", "--trial", "0", "--follow", *store, cwd=tmp_path) as all_attempts,
+            start(
+                "logs", "study", "--trial", "0", "--attempt", "1", "--follow", *store, cwd=tmp_path
+            ) as attempt_1,
         ):
-            assert all_of_it.stdout is not None
-            assert one.stdout is not None
-            assert all_of_it.stdout.readline() == "begun 1\n"
-            assert one.stdout.readline() == "begun 1\n"
+            assert all_attempts.stdout is not None
+            assert attempt_1.stdout is not None
+            assert all_attempts.stdout.readline() == "started 1\n"
+            assert attempt_1.stdout.readline() == "started 1\n"
             (tmp_path / "go1").touch()
-            assert one.stdout.read() == "half a lineenough\n", "it ends with the attempt"
-            assert all_of_it.stdout.readline() == "half a lineenough\n"
-            assert all_of_it.stdout.readline() == "begun 2\n"
+            assert attempt_1.stdout.read() == "half a lineenough\n", "following one attempt ends with the attempt"
+            assert all_attempts.stdout.readline() == "half a lineenough\n"
+            assert all_attempts.stdout.readline() == "started 2\n"
             (tmp_path / "go2").touch()
-            out, err = all_of_it.communicate(timeout=60)
+            out, err = all_attempts.communicate(timeout=60)
             assert (out, err) == ("half a line\nloss=1\n", "attempt 2\n")
-            assert (one.wait(), all_of_it.returncode) == (0, 0)
+            assert (attempt_1.wait(), all_attempts.returncode) == (0, 0)
         study.communicate(timeout=60)
     (trial,) = tt.load("study", store=tmp_path / "studies.db").trials
-    assert trial.log == "begun 2\nhalf a line\nloss=1\n"
-    assert trial.log_of(1) == "begun 1\nhalf a lineenough\n"
+    assert trial.log == "started 2\nhalf a line\nloss=1\n"
+    assert trial.log_of(1) == "started 1\nhalf a lineenough\n"
     assert trial.attempts_with_log == [1, 2]
 
 
-def test_following_ends_when_the_study_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "work.py").write_text(WORK)
-    (tmp_path / "study.toml").write_text(FILE.format(python=sys.executable))
+def test_following_ends_when_the_driver_is_killed(tmp_path: Path) -> None:
     store = ("--store", str(tmp_path / "studies.db"))
-    with start("run", "study.toml", cwd=tmp_path) as study:
-        first = tmp_path / "studies.db.files" / "study" / "trials" / "0" / "output" / "1.log"
-        until(first.exists)
-        with start("logs", "study", "--trial", "0", "--follow", *store, cwd=tmp_path) as following:
-            assert following.stdout is not None
-            assert following.stdout.readline() == "begun 1\n"
-            os.kill(study.pid, 9)
-            study.communicate()
-            assert following.wait(60) == 0
+    with (
+        running_study(tmp_path, WORK) as study,
+        start("logs", "study", "--trial", "0", "--follow", *store, cwd=tmp_path) as following,
+    ):
+        assert following.stdout is not None
+        assert following.stdout.readline() == "started 1\n"
+        os.kill(study.pid, 9)
+        study.communicate()
+        assert following.wait(60) == 0
     again = run("logs", "study", "--trial", "0", "--follow", *store, cwd=tmp_path)
-    assert again == ("begun 1\n", "study 'study' is not running\n")
+    assert again == ("started 1\n", "study 'study' is not running\n")
 
 
-ONE_BY_ONE = """
+WORK_OF_TRIALS = """
 import os, time
 from pathlib import Path
 
@@ -197,12 +187,9 @@ print("loss=1")
 """
 
 
-def test_following_waits_for_a_trial_that_has_not_begun_and_ends_if_none_comes(tmp_path: Path) -> None:
-    (tmp_path / "work.py").write_text(ONE_BY_ONE)
-    (tmp_path / "study.toml").write_text(FILE.format(python=sys.executable).replace("trials = 1", "trials = 2"))
+def test_following_waits_for_a_trial_to_start_and_fails_if_it_never_does(tmp_path: Path) -> None:
     store = ("--store", str(tmp_path / "studies.db"))
-    with start("run", "study.toml", cwd=tmp_path) as study:
-        until((tmp_path / "studies.db.files" / "study" / "trials" / "0" / "output").exists)
+    with running_study(tmp_path, WORK_OF_TRIALS, trials=2) as study:
         with (
             start("logs", "study", "--trial", "1", "--follow", *store, cwd=tmp_path) as following,
             start("logs", "study", "--trial", "1", "--attempt", "1", "--follow", *store, cwd=tmp_path) as attempt,
@@ -222,4 +209,4 @@ def test_following_waits_for_a_trial_that_has_not_begun_and_ends_if_none_comes(t
             assert (following.returncode, attempt.returncode, never.returncode) == (0, 0, 1)
         study.communicate(timeout=60)
     over = run("logs", "study", "--trial", "2", "--follow", *store, cwd=tmp_path, status=1)
-    assert "has no trial 2; it has trials 0 to 1" in over[1], "it does not wait where nothing runs"
+    assert "has no trial 2; it has trials 0 to 1" in over[1], "a study that does not run has no trials to wait for"

@@ -1,4 +1,4 @@
-"""`thriftune profile`, on studies whose trials are real."""
+"""`thriftune profile`: measures the steps of trials in real processes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from tests import ROOT
-from tests.cli.programs import PATIENCE_SECONDS, run, run_json, start, until
+from tests.cli.programs import PATIENCE_SECONDS, invoke, run, run_json, start, wait_until
 from tests.engines.processes import processes_with, wait_for_no_process
-from thriftune.cli import cli
 from thriftune.planning.profile import Profile
 
 FILE = """
@@ -41,7 +40,7 @@ import time
 
 def train(trial):
     for step in trial.steps():
-        open("begun", "w").close()
+        open("started", "w").close()
         time.sleep(0.05)
         trial.report(loss=1 / step)
 """
@@ -49,18 +48,17 @@ def train(trial):
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
+    """Write a study file with its training function, and return its path."""
     (tmp_path / "study.toml").write_text(FILE)
     (tmp_path / "train.py").write_text(TRAIN)
     return tmp_path / "study.toml"
 
 
 def run_cli(*args: object, status: int = 0) -> Result:
-    result = CliRunner().invoke(cli, ["profile", *map(str, args)])
-    assert result.exit_code == status, result.output
-    return result
+    return invoke("profile", *args, status=status)
 
 
-def test_a_profile_is_measured_shown_and_written_beside_the_study_file(study: Path) -> None:
+def test_a_profile_is_measured_shown_and_written_next_to_the_study_file(study: Path) -> None:
     out, err = run("profile", "study.toml", "--workers", "1", cwd=study.parent)
     assert "1 worker, trial 1 of 2 ... " in err
     assert "1 worker, trial 2 of 2 ... " in err
@@ -73,11 +71,11 @@ def test_a_profile_is_measured_shown_and_written_beside_the_study_file(study: Pa
     profile = Profile.read(study.parent / "study.profile.json")
     assert list(profile.seconds_per_step) == [1]
     assert profile.checkpoint == 0.0
-    left = {"study.toml", "study.profile.json", "train.py", "__pycache__"}
-    assert {path.name for path in study.parent.iterdir()} <= left, "no study is recorded"
+    expected = {"study.toml", "study.profile.json", "train.py", "__pycache__"}
+    assert {path.name for path in study.parent.iterdir()} <= expected, "the measured trials leave no study"
 
 
-def test_json_has_the_profile_and_what_was_measured(study: Path) -> None:
+def test_json_has_the_profile_and_the_measurements(study: Path) -> None:
     parsed = run_json("profile", "study.toml", "--workers", "1", "--repeats", "3", cwd=study.parent)
     assert parsed["file"] == "study.profile.json"
     assert Profile.from_json(parsed["profile"]) == Profile.read(study.parent / "study.profile.json")
@@ -89,15 +87,15 @@ def test_json_has_the_profile_and_what_was_measured(study: Path) -> None:
     assert "every step saves" in parsed["remarks"][-1]
 
 
-def test_an_older_profile_is_overwritten_and_nothing_else_is(study: Path, tmp_path: Path) -> None:
+def test_only_an_older_profile_is_overwritten(study: Path, tmp_path: Path) -> None:
     output = tmp_path / "mine.json"
     Profile({1: 123.0}).write(output)
     run_cli(study, "--workers", "1", "--repeats", "1", "--output", output)
     assert Profile.read(output).seconds_per_step[1] < 123.0
     assert not (tmp_path / "study.profile.json").exists()
-    sentence = run_cli(study, "--output", study, status=1).stderr
-    assert sentence.startswith(f"error: --output: {study}: is not JSON")
-    assert sentence.endswith("it is not a profile, so it is not overwritten; choose another file\n")
+    error = run_cli(study, "--output", study, status=1).stderr
+    assert error.startswith(f"error: --output: {study}: is not JSON")
+    assert error.endswith("it is not a profile, so it is not overwritten; choose another file\n")
     assert study.read_text() == FILE
     assert (
         "does not exist; create it first"
@@ -105,7 +103,7 @@ def test_an_older_profile_is_overwritten_and_nothing_else_is(study: Path, tmp_pa
     )
 
 
-def test_a_function_that_fails_gives_its_error_and_no_profile(study: Path) -> None:
+def test_the_error_of_a_failing_function_is_shown_and_no_profile_written(study: Path) -> None:
     (study.parent / "train.py").write_text("def train(trial):\n    raise ValueError('no data')")
     failed = run_cli(study, status=1)
     assert "error: the training function failed: ValueError: no data\n" in failed.stderr
@@ -115,7 +113,7 @@ def test_a_function_that_fails_gives_its_error_and_no_profile(study: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("args", "status", "says"),
+    ("args", "status", "message"),
     [
         (("--workers", "1,two"), 2, "'1,two' must be whole numbers separated by commas"),
         (("--workers", "1,4096"), 1, "workers: 4096: there is room for"),
@@ -124,11 +122,11 @@ def test_a_function_that_fails_gives_its_error_and_no_profile(study: Path) -> No
         (("--repeats", "0"), 1, "repeats: 0 must be a whole number"),
     ],
 )
-def test_mistakes_are_told(study: Path, args: tuple[str, ...], status: int, says: str) -> None:
-    assert says in run_cli(study, *args, status=status).stderr
+def test_mistakes_are_reported(study: Path, args: tuple[str, ...], status: int, message: str) -> None:
+    assert message in run_cli(study, *args, status=status).stderr
 
 
-def test_a_study_file_is_read_as_run_reads_it(study: Path) -> None:
+def test_mistakes_in_the_study_file_are_reported(study: Path) -> None:
     study.write_text(FILE.replace("trials", "trails"))
     assert "trails: unknown; did you mean trials?" in run_cli(study, status=1).stderr
 
@@ -145,32 +143,32 @@ def slow(trial):
         trial.report(error=1 / step)
 
 if __name__ == "__main__":
-    raise SystemExit("it is not run")
+    raise SystemExit("this block must not run")
 """
 
 
-def test_a_python_file_is_enough(tmp_path: Path) -> None:
+def test_a_python_file_is_profiled_without_a_study_file(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     args = ("--function", "slow", "--minimize", "error", "--max-steps", "6", "--workers", "1", "--repeats", "1")
     out, err = run("profile", "train.py", *args, cwd=tmp_path)
     assert "1 worker, trial 1 of 1 ... " in err
     assert "thriftune plan STUDY.toml --profile train.profile.json" in out
     assert list(Profile.read(tmp_path / "train.profile.json").seconds_per_step) == [1]
-    sentence = run_cli(tmp_path / "train.py", status=1).stderr
-    assert "has no function train; name another one with --function NAME" in sentence
+    error = run_cli(tmp_path / "train.py", status=1).stderr
+    assert "has no function train; name another one with --function NAME" in error
 
 
-def test_a_limit_is_kept_by_measuring_less(study: Path) -> None:
+def test_a_time_limit_shortens_the_measurement(study: Path) -> None:
     _, err = run("profile", "study.toml", "--workers", "1", "--limit", "35s", cwd=study.parent)
-    assert "about 20 s" not in err, "half of what is left, at most"
+    assert "about 20 s" not in err, "at most half of the time that remains"
     assert "for each number of workers: 1" in err
     assert Profile.read(study.parent / "study.profile.json").queue == 0.0
-    for wrong, says in (("0s", "--limit: 0s must be above zero"), ("soon", "limit: 'soon'")):
-        assert says in run_cli(study, "--limit", wrong, status=1).stderr
+    for value, message in (("0s", "--limit: 0s must be above zero"), ("soon", "limit: 'soon'")):
+        assert message in run_cli(study, "--limit", value, status=1).stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_profile_leaves_nothing_behind(
+def test_an_interrupted_profile_leaves_no_processes_and_files(
     study: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     folder = study.parent
@@ -181,7 +179,7 @@ def test_an_interrupted_profile_leaves_nothing_behind(
     monkeypatch.setenv("TEST_MARK", str(folder))
     with start("profile", "study.toml", "--workers", "1", "--seconds", "600", cwd=folder) as process:
         try:
-            until((folder / "begun").exists)
+            wait_until((folder / "started").exists)
             assert len(processes_with(f"TEST_MARK={folder}")) > 1
             assert list((folder / "temporary").iterdir())
             os.kill(process.pid, number)
@@ -195,7 +193,7 @@ def test_an_interrupted_profile_leaves_nothing_behind(
     assert not (folder / "study.profile.json").exists()
 
 
-def test_the_example_has_the_space_of_its_script() -> None:
+def test_the_example_study_file_has_the_space_of_its_script() -> None:
     from examples.digits import SPACE
     from thriftune.settings.study_file import read_study_file
     from thriftune.space.space import Space

@@ -1,4 +1,4 @@
-"""`thriftune resume` with other limits than before."""
+"""`thriftune resume` with new limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thriftune.settings.make_spec import with_limits
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    """A finished study of two trials."""
+    """Run a study of two trials to its end, and return its store."""
     tt.tune(
         train, {"x": tt.Float(0, 1)}, minimize="loss", trials=2, workers=1, name="s", progress=False, seed=0,
         store=tmp_path / "s.db",
@@ -33,7 +33,7 @@ def resume(store: str, *options: str) -> Result:
     return CliRunner().invoke(cli, ["resume", "s", "--store", store, "--quiet", *options])
 
 
-def test_a_finished_study_goes_on_with_more_trials(store: str) -> None:
+def test_a_finished_study_continues_with_more_trials(store: str) -> None:
     done = resume(store, "--trials", "4", "--deadline", "1h", "--budget", "3", "--workers", "2")
     assert done.exit_code == 0, done.output
     study = tt.load("s", store)
@@ -41,7 +41,7 @@ def test_a_finished_study_goes_on_with_more_trials(store: str) -> None:
     spec = study.spec
     assert (spec.trials, spec.deadline_seconds, spec.budget_dollars, spec.workers) == (4, 3600.0, 3.0, 2)
     assert resume(store).exit_code == 0
-    assert len(tt.load("s", store).trials) == 4, "what is not given stays"
+    assert len(tt.load("s", store).trials) == 4, "a limit that is not given stays"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_finished_study_goes_on_with_more_trials(store: str) -> None:
         (("--trials", "many"), "Invalid value for '--trials'"),
     ],
 )
-def test_a_wrong_limit_is_refused_before_anything_starts(
+def test_an_invalid_limit_is_refused_before_the_study_changes(
     options: tuple[str, ...], message: str, store: str
 ) -> None:
     before = tt.load("s", store).spec
@@ -66,12 +66,12 @@ def test_a_wrong_limit_is_refused_before_anything_starts(
     assert (len(after.trials), after.spec) == (2, before)
 
 
-def test_a_limit_that_is_reached_already_leaves_nothing_to_do(store: str) -> None:
+def test_a_limit_that_was_already_reached_starts_no_trial(store: str) -> None:
     assert resume(store, "--trials", "1").exit_code == 0
     assert len(tt.load("s", store).trials) == 2
 
 
-def test_only_what_is_given_changes() -> None:
+def test_with_limits_changes_only_the_given_limits() -> None:
     spec = studies.spec(deadline_seconds=60.0, workers=3)
     assert with_limits(spec, {}) == spec
     assert with_limits(spec, {"trials": 9}) == replace(spec, trials=9)

@@ -24,8 +24,8 @@ def test_best_so_far_is_in_the_order_of_ending() -> None:
 
 
 def test_only_trials_that_meet_the_constraints_are_best_so_far() -> None:
-    spec = studies.spec(objectives=studies.TWO, constraints=parse_constraints("speed >= 2"))
-    history = studies.fold(studies.log_of_two((0.5, 1.0), (0.75, 2.0), (0.25, 1.0), (0.5, 9.0)), spec)
+    spec = studies.spec(objectives=studies.TWO_OBJECTIVES, constraints=parse_constraints("speed >= 2"))
+    history = studies.fold(studies.log_of_two_objectives((0.5, 1.0), (0.75, 2.0), (0.25, 1.0), (0.5, 9.0)), spec)
     assert best_so_far(history) == [BestSoFar(2, 0.75, 1), BestSoFar(3, 0.75, 1), BestSoFar(4, 0.5, 3)]
 
 

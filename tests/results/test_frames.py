@@ -96,7 +96,7 @@ def test_the_columns_and_their_values() -> None:
 
 
 def test_the_frame_has_the_values_that_count() -> None:
-    entries = studies.log_of_two((0.5, 1.0))
+    entries = studies.log_of_two_objectives((0.5, 1.0))
     first_best = [
         replace(entry, metrics={"loss": 0.1}) if isinstance(entry, ev.Reported) and entry.step == 1 else entry
         for entry in entries
@@ -109,8 +109,8 @@ def test_the_frame_has_the_values_that_count() -> None:
 
 def test_several_objectives_and_constraints() -> None:
     tuned = result(
-        studies.log_of_two((0.5, 3.0), (0.2, 1.0)),
-        objectives=studies.TWO,
+        studies.log_of_two_objectives((0.5, 3.0), (0.2, 1.0)),
+        objectives=studies.TWO_OBJECTIVES,
         constraints=parse_constraints("speed >= 2"),
     )
     frame = tuned.to_pandas()

@@ -152,11 +152,11 @@ ROWS = [(0.5, 3.0), (0.25, 1.0), (0.75, 2.0), (0.5, 3.0)]
             ROWS,
             "none of 4 trials meets speed >= 9; the nearest is trial 0 with 3",
         ),
-        ({"objectives": studies.TWO}, [], ""),
-        ({"objectives": studies.TWO}, ROWS, "front 3 trials, loss 0.25 to 0.5, speed 1 to 3"),
-        ({"objectives": studies.TWO}, ROWS[:1], "front 1 trial, loss 0.5, speed 3"),
+        ({"objectives": studies.TWO_OBJECTIVES}, [], ""),
+        ({"objectives": studies.TWO_OBJECTIVES}, ROWS, "front 3 trials, loss 0.25 to 0.5, speed 1 to 3"),
+        ({"objectives": studies.TWO_OBJECTIVES}, ROWS[:1], "front 1 trial, loss 0.5, speed 3"),
         (
-            {"objectives": studies.TWO, "constraints": ["speed >= 9"]},
+            {"objectives": studies.TWO_OBJECTIVES, "constraints": ["speed >= 9"]},
             ROWS[1:2],
             "none of 1 trial meets speed >= 9; the nearest is trial 0 with 1",
         ),
@@ -165,7 +165,7 @@ ROWS = [(0.5, 3.0), (0.25, 1.0), (0.75, 2.0), (0.5, 3.0)]
 def test_what_was_found(settings: dict[str, Any], rows: list[tuple[float, float]], line: str) -> None:
     constraints = parse_constraints(settings.pop("constraints", ()))
     spec = studies.spec(constraints=constraints, **settings)
-    history = studies.fold(studies.log_of_two(*rows), spec)
+    history = studies.fold(studies.log_of_two_objectives(*rows), spec)
     assert str(describe.best_or_front(history)) == line
 
 

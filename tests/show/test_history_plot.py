@@ -84,7 +84,7 @@ def test_a_trial_of_a_single_step_is_a_dot_among_the_curves(
 def two(rows: list[tuple[float, float]], constraint: str = "speed >= 2", maximize: bool = False) -> Result:
     wanted = (Objective("loss", maximize), Objective("speed", True))
     spec = studies.spec(objectives=wanted, constraints=parse_constraints(constraint))
-    return Result(spec, studies.fold(studies.log_of_two(*rows), spec))
+    return Result(spec, studies.fold(studies.log_of_two_objectives(*rows), spec))
 
 
 ROWS = [(0.5, 300.0), (0.25, 2.0), (0.75, 2.0), (0.1, 1.0)]
@@ -101,14 +101,14 @@ def test_the_front_is_drawn_by_the_first_two_objectives(tmp_path: Path, maximize
 
 def test_trials_that_miss_a_constraint(tmp_path: Path) -> None:
     spec = studies.spec(constraints=parse_constraints("speed >= 2"))
-    of = Result(spec, studies.fold(studies.log_of_two(*ROWS), spec))
+    of = Result(spec, studies.fold(studies.log_of_two_objectives(*ROWS), spec))
     drawn = words_of(tmp_path / "one.svg", of)
     assert "digits: best loss 0.25 (trial 1)" in drawn
     assert "misses a constraint" in drawn
     drawn = words_of(tmp_path / "none.svg", two(ROWS, "speed >= 999"))
     assert "digits: no trial meets the constraints" in drawn
     assert "Learning curves" in drawn
-    one_step = [entry for entry in studies.log_of_two(*ROWS) if getattr(entry, "number", 1) == 1]
+    one_step = [entry for entry in studies.log_of_two_objectives(*ROWS) if getattr(entry, "number", 1) == 1]
     with pytest.raises(ThriftuneError, match="nothing to plot: none of 4 trials meets speed >= 999; the nearest"):
         save_plot(Result(of.spec, studies.fold(one_step, two([], "speed >= 999").spec)), tmp_path / "x.png")
 
@@ -135,7 +135,8 @@ def test_trials_that_do_not_compete_are_marked(tmp_path: Path) -> None:
     assert "fewer steps" not in words_of(tmp_path / "all.svg", result())
     spec = two([]).spec
     of = Result(
-        spec, studies.fold(_with_a_cut_trial(studies.log_of_two(*ROWS), {"loss": 0.01, "speed": 999}), spec)
+        spec,
+        studies.fold(_with_a_cut_trial(studies.log_of_two_objectives(*ROWS), {"loss": 0.01, "speed": 999}), spec),
     )
     drawn = words_of(tmp_path / "two.svg", of)
     assert "digits: front of 2 trials" in drawn

@@ -60,11 +60,11 @@ def test_the_picture_has_everything() -> None:
 
 
 def test_the_picture_of_several_objectives() -> None:
-    spec = studies.spec(objectives=studies.TWO, constraints=parse_constraints("speed >= 2"))
-    shown = drawn(spec, studies.fold(studies.log_of_two((0.5, 3.0), (0.25, 2.0), (0.1, 1.0)), spec), [])
+    spec = studies.spec(objectives=studies.TWO_OBJECTIVES, constraints=parse_constraints("speed >= 2"))
+    shown = drawn(spec, studies.fold(studies.log_of_two_objectives((0.5, 3.0), (0.25, 2.0), (0.1, 1.0)), spec), [])
     assert "minimize loss, maximize speed with speed >= 2 within 6 trials" in shown
     assert "front   2 trials, loss 0.25 to 0.5, speed 2 to 3" in shown
-    shown = drawn(spec, studies.fold(studies.log_of_two((0.5, 1.0)), spec), [])
+    shown = drawn(spec, studies.fold(studies.log_of_two_objectives((0.5, 1.0)), spec), [])
     assert "best    none of 1 trial meets speed >= 2; the nearest is trial 0 with 1" in shown
 
 

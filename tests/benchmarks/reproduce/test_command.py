@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from benchmarks import reproduce as papers
 from benchmarks.reproduce import Entry, Reproduction, Request, Section
 from benchmarks.reproduce.__main__ import reproduce_command
-from tests.cli.programs import strict
+from tests.cli.programs import parse_json
 
 Run = Callable[..., Result]
 
@@ -85,7 +85,7 @@ def test_tables_show_the_paper_beside_ours(run: Run, tmp_path: Path) -> None:
 
 def test_json_has_all_figures(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    document = strict(run("spottune", "--quick", "--json", "--to", tmp_path).stdout)
+    document = parse_json(run("spottune", "--quick", "--json", "--to", tmp_path).stdout)
     assert document["paper"] == "fake"
     assert document["differs"] == ["All data differs.", "True"]
     first, second = document["sections"]
@@ -105,7 +105,7 @@ def test_without_matplotlib_there_are_tables_only(
     line = "no pictures: a plot needs matplotlib; install it with: pip install 'thriftune[plot]'"
     assert line in (result.stderr if as_json else result.stdout)
     if as_json:
-        assert strict(result.stdout)["sections"][0]["picture"] is None
+        assert parse_json(result.stdout)["sections"][0]["picture"] is None
     else:
         assert row(result.stdout, "cost")
     assert not (tmp_path / "pictures").exists()
