@@ -35,9 +35,9 @@ def last(tmp_path: Path) -> tt.TrialRecord:
 
 
 def test_best_prints_only_the_folder_of_the_model(run_cli: RunCli, best: tt.TrialRecord, tmp_path: Path) -> None:
-    sentence = run_cli("best", "s", "--checkpoint")
-    assert (sentence.stdout, sentence.stderr) == (f"{best.checkpoint}\n", "")
-    assert run_cli("best", "s", "--model").stdout == sentence.stdout
+    result = run_cli("best", "s", "--checkpoint")
+    assert (result.stdout, sentence.stderr) == (f"{best.checkpoint}\n", "")
+    assert run_cli("best", "s", "--model").stdout == result.stdout
     shell = f'cat "$({sys.executable} -m thriftune best s --checkpoint --store s.db)/loss"'
     done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert float(done.stdout) == best.value
@@ -83,9 +83,9 @@ def test_a_corrupt_checkpoint_is_reported_on_standard_error(
 ) -> None:
     assert best.checkpoint is not None
     (best.checkpoint / "loss").write_text("0")
-    sentence = run_cli("best", "s", "--checkpoint")
-    assert sentence.stderr.startswith(f"trial {best.id}: checkpoint of step 3 is corrupt")
-    assert read(Path(sentence.stdout.strip())) == best["x"] + 3
+    result = run_cli("best", "s", "--checkpoint")
+    assert result.stderr.startswith(f"trial {best.id}: checkpoint of step 3 is corrupt")
+    assert read(Path(result.stdout.strip())) == best["x"] + 3
     assert "checkpoint of step 3 is corrupt" in run_cli("best", "s", "--model").stderr
     for path in Path(best.folder).glob("checkpoints/*/state/loss"):
         path.write_text("0")
@@ -110,9 +110,9 @@ def test_several_objectives_require_the_choice_of_a_trial(run_cli: RunCli, tmp_p
 
     result = tune(train, tmp_path, minimize=["loss", "size"], trials=2)
     front = ", ".join(str(trial.id) for trial in result.front)
-    sentence = run_cli("best", "s", "--checkpoint", status=1).stderr
+    error = run_cli("best", "s", "--checkpoint", status=1).stderr
     assert (
-        sentence
+        error
         == f"error: the study has 2 objectives and no single best trial; choose one with --trial N: {front}\n"
     )
     assert run_cli("best", "s", "--trial", "1").stdout == f"{result.trials[1].checkpoint}\n"
@@ -132,13 +132,13 @@ def test_a_better_step_of_the_best_trial_is_mentioned(
     run_cli: RunCli, last: tt.TrialRecord, tmp_path: Path
 ) -> None:
     study = tt.load("s", tmp_path / "s.db")
-    sentence = (
+    message = (
         f"trial {last.id} at step 3 has the best saved model: loss {last['x']:.6g}; "
         f"the trial's own value is {last.value:.6g}"
     )
-    assert better_model_line(study.history) == sentence
-    assert f"; model: {sentence}; " in end_line(study.spec, study.history, 0.0)
-    assert sentence in " ".join(run_cli("show", "s").stdout.split())
+    assert better_model_line(study.history) == message
+    assert f"; model: {message}; " in end_line(study.spec, study.history, 0.0)
+    assert message in " ".join(run_cli("show", "s").stdout.split())
 
 
 def test_a_better_model_of_another_trial_is_mentioned(tmp_path: Path) -> None:

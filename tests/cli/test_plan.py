@@ -226,8 +226,8 @@ def test_a_fallback_that_is_too_slow_is_reported() -> None:
     slow = planning.CloudProfile(4, 4.0, speed=0.1, name="slow")
     fast = planning.CloudProfile(4, 4.0, name="fast", survival=Exponential(5.0))
     preemptible_plan = plan(job, planning.Profile({1: 4.0, 2: 2.2}), [slow, fast], deadline=300.0)
-    (sentence,) = fallback_sentences(preemptible_plan, [slow, fast])
-    assert sentence == "too late: even if such a stage begins as planned, slow cannot finish the rest in time"
+    (message,) = fallback_sentences(preemptible_plan, [slow, fast])
+    assert message == "too late: even if such a stage begins as planned, slow cannot finish the rest in time"
 
 
 # --- comparisons -----------------------------------------------------------------------------------------

@@ -413,9 +413,9 @@ def test_a_failed_command_is_shown_with_its_output(tmp_path: Path) -> None:
     assert "2 failed" in out
     assert "no trial has reported 'loss' yet; 2 failed, the first with: " in out
     show_command = f"thriftune show study --trial 0 --store {tmp_path}/studies.db"
-    sentence, *_, last = err.splitlines()
-    assert sentence.startswith("trial 0 failed: ")
-    assert sentence.endswith(f" ({show_command} tells more)")
+    first, *_, last = err.splitlines()
+    assert first.startswith("trial 0 failed: ")
+    assert first.endswith(f" ({show_command} tells more)")
     assert last.startswith("error: no trial has a value: 2 failed; the first with: ")
     assert last.endswith(f"; see it with: {show_command}")
     for again in (("run", "study.toml"), ("resume", "study", *STORE)):
@@ -433,10 +433,10 @@ def test_the_last_lines_of_a_failed_command_are_printed_at_once(tmp_path: Path) 
     write_command_study(tmp_path, "print('\\n'.join(map(str, range(20))), flush=True)\nimport no_such_module")
     with start("run", "study.toml", cwd=tmp_path) as process:
         err = process.communicate(timeout=2 * PATIENCE_SECONDS)[1]
-    sentence = err.splitlines()
-    first = next(n for n, line in enumerate(sentence) if line.startswith("trial 0 failed: "))
-    assert sentence[first].startswith("trial 0 failed: the process exited with status 1 (thriftune show study")
-    shown = sentence[first + 1 : first + 6]
+    lines = err.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("trial 0 failed: "))
+    assert lines[first].startswith("trial 0 failed: the process exited with status 1 (thriftune show study")
+    shown = lines[first + 1 : first + 6]
     assert shown[0] == "    19"
     assert shown[1] == "    Traceback (most recent call last):"
     assert shown[3].strip() == "import no_such_module"

@@ -129,9 +129,9 @@ def test_options_without_effect_are_refused(option: str, value: str) -> None:
 
 def test_machines_billed_per_function_are_refused_and_max_machines_is_kept(study: Path) -> None:
     text = study.read_text()
-    study.write_text(text.replace('name = "reliable"', 'name = "on_demand"\nbilling = "per_function"'))
+    study.write_text(text.replace('name = "reliable"', 'name = "reliable"\nbilling = "per_function"'))
     assert "a policy cannot rent functions" in run_cli(study, status=1).stderr
-    study.write_text(text.replace('name = "reliable"', 'name = "on_demand"\nmax_machines = 1'))
+    study.write_text(text.replace('name = "reliable"', 'name = "reliable"\nmax_machines = 1'))
     one = json.loads(run_cli(study, "--policy", "on_demand", "--json").stdout)[0]
     study.write_text(text)
     four = json.loads(run_cli(study, "--policy", "on_demand", "--json").stdout)[0]
