@@ -36,7 +36,7 @@ def last(tmp_path: Path) -> tt.TrialRecord:
 
 def test_best_prints_only_the_folder_of_the_model(run_cli: RunCli, best: tt.TrialRecord, tmp_path: Path) -> None:
     result = run_cli("best", "s", "--checkpoint")
-    assert (result.stdout, sentence.stderr) == (f"{best.checkpoint}\n", "")
+    assert (result.stdout, result.stderr) == (f"{best.checkpoint}\n", "")
     assert run_cli("best", "s", "--model").stdout == result.stdout
     shell = f'cat "$({sys.executable} -m thriftune best s --checkpoint --store s.db)/loss"'
     done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=True)
