@@ -1,3 +1,5 @@
+"""Short texts about studies and trials: goals, costs, failures, and reasons to wait."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -19,7 +21,7 @@ from thriftune.stopping import ASHA
 
 
 @pytest.mark.parametrize(
-    ("text", "read"),
+    ("text", "plain"),
     [
         ("plain", "plain"),
         ("\x1b[31mred\x1b[0m", "red"),
@@ -29,8 +31,8 @@ from thriftune.stopping import ASHA
         ("half an escape \x1b", "half an escape "),
     ],
 )
-def test_plain(text: str, read: str) -> None:
-    assert printable(text) == read
+def test_printable_removes_terminal_escapes(text: str, plain: str) -> None:
+    assert printable(text) == plain
 
 
 @pytest.mark.parametrize(
@@ -39,11 +41,11 @@ def test_plain(text: str, read: str) -> None:
         ("plain text, ü 漢 [red]", "plain text, ü 漢 [red]"),
         ("\x1b[31mred\x9b0m\x07", r"\x1b[31mred\x9b0m\x07"),
         ("two\nlines\r\tand\u2028one", r"two\nlines\r\tand\u2028one"),
-        ("turned \u202e round \ud800", r"turned \u202e round \ud800"),
+        ("reversed \u202e text \ud800", r"reversed \u202e text \ud800"),
         ("a\\b", "a\\b"),
     ],
 )
-def test_escaped(text: str, shown: str) -> None:
+def test_escaped_shows_control_characters(text: str, shown: str) -> None:
     assert escaped(text) == shown
 
 
@@ -57,7 +59,7 @@ def test_escaped(text: str, shown: str) -> None:
         ('Traceback (most recent call last):\n  File "a", line 1, in f\nKeyError: 3', "KeyError: 3"),
     ],
 )
-def test_last_line(error: str | None, line: str) -> None:
+def test_last_line_of_an_error(error: str | None, line: str) -> None:
     assert last_line(error) == line
 
 
@@ -81,14 +83,14 @@ def test_last_line(error: str | None, line: str) -> None:
         ("nan", "loss is nan at step 2", "last words", "loss is nan at step 2"),
     ],
 )
-def test_failure_text(kind: str, error: str, output: str, text: str) -> None:
+def test_failure_text_adds_output_where_it_helps(kind: str, error: str, output: str, text: str) -> None:
     trial = TrialRecord(0, {}, 0.0, error=error, error_kind=kind, output=output)
     if "x" * 400 in output:
         text += "x" * 300 + "..."
     assert failure_text(trial) == text
 
 
-def test_settings_and_numbers() -> None:
+def test_configurations_and_numbers() -> None:
     assert (
         describe.config_line({"lr": 0.123456, "n": 3, "act": "relu", "on": True})
         == "lr=0.1235 n=3 act=relu on=True"
@@ -113,7 +115,7 @@ def test_settings_and_numbers() -> None:
         (4.5e12, "1,250,000 kWh"),
     ],
 )
-def test_energy(joules: float, text: str) -> None:
+def test_energy_has_a_fitting_unit(joules: float, text: str) -> None:
     assert formatting.format_energy(joules) == text
 
 
@@ -126,7 +128,7 @@ def test_energy(joules: float, text: str) -> None:
         (100.0, 0.01, "100 J, 1% of it not metered (estimate)"),
     ],
 )
-def test_energy_line(joules: float, estimated: float, line: str) -> None:
+def test_energy_total_tells_the_estimated_share(joules: float, estimated: float, line: str) -> None:
     assert formatting.format_energy_total(joules, estimated) == line
 
 
@@ -134,7 +136,7 @@ def test_energy_line(joules: float, estimated: float, line: str) -> None:
     ("value", "text"),
     [(0.0, "0"), (0.00107, "0.00107"), (12.34, "12.3"), (999.6, "1k"), (20_620_000.0, "20.6M"), (3e12, "3T")],
 )
-def test_short(value: float, text: str) -> None:
+def test_format_short(value: float, text: str) -> None:
     assert formatting.format_short(value) == text
 
 
@@ -162,14 +164,14 @@ ROWS = [(0.5, 3.0), (0.25, 1.0), (0.75, 2.0), (0.5, 3.0)]
         ),
     ],
 )
-def test_what_was_found(settings: dict[str, Any], rows: list[tuple[float, float]], line: str) -> None:
+def test_best_trial_or_front(settings: dict[str, Any], rows: list[tuple[float, float]], line: str) -> None:
     constraints = parse_constraints(settings.pop("constraints", ()))
     spec = studies.spec(constraints=constraints, **settings)
     history = studies.fold(studies.log_of_two_objectives(*rows), spec)
     assert str(describe.best_or_front(history)) == line
 
 
-def test_what_trials_wait_for() -> None:
+def test_why_a_trial_waits() -> None:
     spec = studies.spec()
     history = studies.fold(studies.log(finished=False), spec)
 
@@ -192,7 +194,7 @@ def test_what_trials_wait_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "slots", "sentence"),
+    ("options", "slots", "reason"),
     [
         ({"gpus": 1}, [], "waits for 1 worker of 1 CPU, 1 GPU: no machine has room for one"),
         (
@@ -204,28 +206,26 @@ def test_what_trials_wait_for() -> None:
         ({}, [1], ""),
     ],
 )
-def test_a_study_that_finds_no_room_on_its_cluster_says_so(
-    options: dict[str, Any], slots: list[int], sentence: str
-) -> None:
+def test_a_study_without_room_on_its_cluster(options: dict[str, Any], slots: list[int], reason: str) -> None:
     spec = studies.spec(engine="ray", engine_options=options)
     ready = [ev.MachineReady(100.0, f"node-{n}", "2 CPUs", count, 0.1) for n, count in enumerate(slots)]
     history = studies.fold([ev.DriverStarted(100.0, 1, "here"), *ready], spec)
-    assert waiting.no_room_reason(history, spec) == sentence
+    assert waiting.no_room_reason(history, spec) == reason
     history.apply(ev.Rent(101.0, "m", "c7i.large_spot"))
     assert waiting.no_room_reason(history, spec) == (
-        sentence and "waits for a machine: 1 c7i.large_spot requested"
+        reason and "waits for a machine: 1 c7i.large_spot requested"
     )
 
 
-def test_a_machine_that_will_be_taken_away_is_no_room() -> None:
+def test_a_machine_with_a_preemption_notice_has_no_room() -> None:
     spec = studies.spec(engine="ray")
     log = [ev.DriverStarted(100.0, 1, "here"), ev.MachineReady(100.0, "node-1", "2 CPUs", 2, 0.1)]
     history = studies.fold([*log, ev.MachineNotice(101.0, "node-1", 111.0)], spec)
     assert waiting.no_room_reason(history, spec).startswith("waits for 1 worker of 1 CPU: no machine")
-    assert waiting.no_room_reason(history, studies.spec()) == ""  # of this machine there is always some
+    assert waiting.no_room_reason(history, studies.spec()) == ""  # this machine always has room
 
 
-def test_a_waiting_trial_names_what_its_machine_must_have() -> None:
+def test_a_waiting_trial_names_the_resources_it_needs() -> None:
     spec = studies.spec(engine="ray", engine_options={"cpus": 2, "resources": {"TPU": 4}})
     log = [ev.DriverStarted(100.0, 1, "here"), ev.Create(100.0, 0, {"lr": 0.2, "act": "relu"})]
     history = studies.fold(log, spec)
@@ -240,7 +240,7 @@ def test_a_paused_trial_waits_for_its_promotion() -> None:
     assert waiting.wait_reason(history.trials[3], history, spec, True) == "waits to be promoted by asha"
 
 
-def test_time_left() -> None:
+def test_time_line_has_the_time_left() -> None:
     history = studies.fold(studies.log(finished=False), studies.spec())
     assert cost_and_limits.time_line(history, studies.spec(), 130.0) == "30.0 s"
     assert (
@@ -250,7 +250,7 @@ def test_time_left() -> None:
     assert cost_and_limits.time_line(history, studies.spec(deadline_seconds=20.0), 130.0).endswith("0.0 s left")
 
 
-def test_what_was_paused_in_a_finished_study_was_stopped_early() -> None:
+def test_a_paused_trial_of_a_finished_study_counts_as_stopped_early() -> None:
     table = Table(slots=1, trials=2, max_steps=9, stopper=ASHA(how="pause"))
     table.report(0, 1, 0.5, saved=True)
     table.end(0, cut=True)
@@ -263,14 +263,14 @@ def test_what_was_paused_in_a_finished_study_was_stopped_early() -> None:
     assert counts_line(table.history, False).endswith("1 stopped early")
 
 
-def test_the_states_of_a_finished_study() -> None:
-    numbers = {State.PAUSED: 2, State.FAILED: 1, State.STOPPED: 3, State.COMPLETED: 4, State.WAITING: 0}
-    assert list(count_state_words(numbers, True).items()) == [
+def test_state_counts_of_a_finished_study() -> None:
+    counts = {State.PAUSED: 2, State.FAILED: 1, State.STOPPED: 3, State.COMPLETED: 4, State.WAITING: 0}
+    assert list(count_state_words(counts, True).items()) == [
         ("completed", 4),
         ("stopped early", 5),
         ("failed", 1),
     ]
-    assert count_state_words(numbers, False) == {
+    assert count_state_words(counts, False) == {
         "completed": 4,
         "paused": 2,
         "stopped early": 3,
@@ -278,7 +278,7 @@ def test_the_states_of_a_finished_study() -> None:
     }
 
 
-def test_a_unit_that_fits() -> None:
+def test_time_unit_fits_the_longest_time() -> None:
     assert [formatting.time_unit(seconds)[0] for seconds in (12.0, 300.0, 17_999.0, 18_000.0)] == [
         "seconds", "minutes", "minutes", "hours",
     ]  # fmt: skip
@@ -287,7 +287,7 @@ def test_a_unit_that_fits() -> None:
 # --- on a cluster
 
 
-def test_what_a_trial_waits_for_on_a_cluster() -> None:
+def test_why_a_trial_waits_on_a_cluster() -> None:
     spec = studies.spec()
     table = Table(slots=0, trials=3)
     table(ev.DriverStarted(table.now, 1, "host"))
@@ -296,7 +296,7 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
     def why() -> str | None:
         return waiting.wait_reason(table.history.trials[0], table.history, spec, True)
 
-    def comes(machine: str, slots: int) -> None:
+    def add_machine(machine: str, slots: int) -> None:
         table.history.apply(ev.MachineReady(table.now, machine, "node", slots, 1.0))
 
     assert why() == "waits for a machine"
@@ -306,7 +306,7 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
     for number, offer in enumerate(["m5.xlarge_spot", "m5.xlarge_spot", "p3.2xlarge_on-demand"]):
         table.history.apply(ev.MachineRefused(table.now, f"m{number}", offer, "none left"))
     assert why() == "waits for a machine"
-    comes("a", 1)
+    add_machine("a", 1)
     assert why() == "waits for a free worker"
     table.history.apply(ev.ShareChanged(table.now, 2, "1 other study: digits"))
     assert why() == "waits for a free worker: 2 workers are its share, because of 1 other study: digits"
@@ -319,7 +319,7 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rented", "sentence"),
+    ("rented", "line"),
     [
         ((), "$0.0000"),
         ((False,), "$2.00 (estimate from list prices: big)"),
@@ -327,7 +327,7 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
         ((True, False), "$4.00 (estimate from list prices: big)"),
     ],
 )
-def test_what_is_an_estimate_is_called_one(rented: tuple[bool, ...], sentence: str) -> None:
+def test_costs_from_list_prices_are_called_an_estimate(rented: tuple[bool, ...], line: str) -> None:
     table = Table(slots=0, trials=1)
     table(ev.DriverStarted(table.now, 1, "desk"))
     for number, is_rented in enumerate(rented):

@@ -1,4 +1,4 @@
-"""What a script says on standard error, and how it names what came of its study."""
+"""Lines that a script prints to standard error when its study ends, and the warning about large functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ tt.tune(train, {"x": tt.Float(0, 1)}, minimize="loss", trials=3, name="s", store
 
 
 def script_stderr(folder: Path, *, fails: bool = False, more: str = "") -> list[str]:
-    """Run the script; return the lines of its standard error."""
+    """Run the script, and return the lines of its standard error."""
     script = SCRIPT.replace("FAILS", str(fails)).replace("MORE", more)
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=300, check=False
@@ -35,35 +35,35 @@ def script_stderr(folder: Path, *, fails: bool = False, more: str = "") -> list[
     return done.stderr.splitlines()
 
 
-BEST = r"best loss 0\.\d+ \(trial \d\)"
+BEST_VALUE = r"best loss 0\.\d+ \(trial \d\)"
 
 
-def test_a_script_ends_with_a_line_that_says_what_came_of_it(tmp_path: Path) -> None:
-    assert re.fullmatch(rf".*3 trials done.*; {BEST}.*", script_stderr(tmp_path)[-1])
+def test_a_script_ends_with_a_line_about_its_result(tmp_path: Path) -> None:
+    assert re.fullmatch(rf".*3 trials done.*; {BEST_VALUE}.*", script_stderr(tmp_path)[-1])
     (again,) = script_stderr(tmp_path)
-    assert re.match(rf"s: nothing left to do \(all 3 trials done\); {BEST}\. To run more, ", again)
+    assert re.match(rf"s: nothing left to do \(all 3 trials done\); {BEST_VALUE}\. To run more, ", again)
 
 
-def test_a_script_without_progress_says_nothing(tmp_path: Path) -> None:
+def test_a_script_without_progress_prints_nothing(tmp_path: Path) -> None:
     assert script_stderr(tmp_path, more="progress=False") == []
     assert script_stderr(tmp_path, more="progress=False") == []
 
 
-def test_a_script_whose_trials_fail_says_that_there_is_no_value(tmp_path: Path) -> None:
+def test_the_last_line_tells_that_all_trials_failed(tmp_path: Path) -> None:
     *_, last = script_stderr(tmp_path, fails=True, more="on_failure='go_on'")
     assert last.startswith("s: 3 trials done in ")
     assert last.endswith(" s; all 3 trials failed")
 
 
-def test_lines_of_a_finished_study() -> None:
+def test_last_lines_of_a_finished_and_of_an_empty_study() -> None:
     spec = studies.spec()
     history = studies.fold(studies.log(), spec)
     assert short_end_line(spec, history, 110.0).startswith("digits: 3 trials done in ")
     assert short_end_line(spec, history, 110.0).endswith(" s, 1 failed; best loss 0.666667 (trial 1)")
-    why = history.finish_reason
+    reason = history.finish_reason
     line = nothing_left_line(spec, history)
     assert line.startswith(
-        f"digits: nothing left to do ({why}), 1 failed; best loss 0.666667 (trial 1). To run more"
+        f"digits: nothing left to do ({reason}), 1 failed; best loss 0.666667 (trial 1). To run more"
     )
     assert line.endswith("; to run 1 failed trial again, retry_failed=True (--retry-failed)")
     empty = studies.fold([ev.DriverStarted(100.0, 1, "here")], spec)
@@ -91,18 +91,18 @@ tt.tune(train, {"x": tt.Float(0, 1)}, minimize="loss", trials=1, name="s", store
 
 
 @pytest.mark.parametrize(("source", "name"), [("images", "images"), ("load()", "load"), ("labels", "")])
-def test_a_function_with_much_data_is_remarked_upon_once(source: str, name: str, tmp_path: Path) -> None:
-    for again in (False, True):
+def test_a_function_with_large_data_is_warned_about_once(source: str, name: str, tmp_path: Path) -> None:
+    for is_second_run in (False, True):
         done = subprocess.run(
             [sys.executable, "-c", LARGE.replace("SOURCE", source)],
             cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        remarks = [line for line in done.stderr.splitlines() if line.startswith("train: ")]
-        if again or not name:
-            assert remarks == []
+        warnings = [line for line in done.stderr.splitlines() if line.startswith("train: ")]
+        if is_second_run or not name:
+            assert warnings == []
         else:
-            assert remarks == [
+            assert warnings == [
                 f"train: the function uses 25 MB of objects, mostly {name} (24 MB), which are stored with the "
                 "study and loaded by each worker; load large data from a file inside the function instead"
             ]

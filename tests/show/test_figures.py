@@ -1,4 +1,4 @@
-"""Pictures of a study by its parameters, as a user asks for them in Python and on the command line."""
+"""Figures of a study by its parameters, drawn from Python and on the command line."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ SPACE: dict[str, Any] = {
 
 
 def study(trials: int = 24, *, name: str | None = None, store: Any = None, **settings: Any) -> tt.Study:
-    made = tt.Study(SPACE, **{"minimize": "loss", **settings}, name=name, store=store)
+    """Return a study of made_up-up trials; every ninth has failed."""
+    made_up = tt.Study(SPACE, **{"minimize": "loss", **settings}, name=name, store=store)
     rng = np.random.default_rng(0)
     for number in range(trials):
-        config = made.space.sample(rng)
+        config = made_up.space.sample(rng)
         loss = (math.log10(config["lr"]) + 3) ** 2 + abs(config["layers"] - 2) + config.get("momentum", 0.3)
         if number % 9 == 8:
-            made.add(config, failed="diverged")
+            made_up.add(config, failed="diverged")
         else:
-            made.add(config, {"loss": loss, "acc": 1.0 / (1.0 + loss), "size": config["width"]})
-    return made
+            made_up.add(config, {"loss": loss, "acc": 1.0 / (1.0 + loss), "size": config["width"]})
+    return made_up
 
 
 def texts(figure: Any) -> str:
-    """All that is written in the picture, once it is drawn."""
+    """Draw the figure, and return all its texts."""
     from matplotlib.text import Text
 
     figure.canvas.draw()
@@ -58,7 +59,7 @@ def texts(figure: Any) -> str:
 
 @pytest.mark.parametrize("kind", FIGURES)
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_every_kind_is_drawn_and_a_notebook_shows_it(kind: str, direction: str) -> None:
+def test_every_kind_can_be_drawn_and_shown_in_a_notebook(kind: str, direction: str) -> None:
     settings: dict[str, Any] = {"minimize": None, direction: "loss"}
     figure = study(**settings).plot(kind)
     assert "loss" in texts(figure)
@@ -74,8 +75,8 @@ def test_a_slice_has_a_panel_for_each_parameter_that_varies() -> None:
     assert "active in" in output
     assert "failed" in output
     assert "a very long..." in output
-    alone = study().plot("slice", params=["fixed"])
-    assert "fixed" in texts(alone)
+    fixed = study().plot("slice", params=["fixed"])
+    assert "fixed" in texts(fixed)
 
 
 def test_stopped_running_and_single_trials_are_drawn() -> None:
@@ -94,7 +95,7 @@ def test_stopped_running_and_single_trials_are_drawn() -> None:
         assert "loss" in texts(one.plot(kind))
 
 
-def test_the_trial_that_meets_the_constraints_is_the_best_also_where_another_metric_is_shown() -> None:
+def test_the_best_trial_does_not_depend_on_the_metric_that_is_shown() -> None:
     spec = studies.spec(constraints=parse_constraints("gap <= 1"))
     entries: list[ev.Event] = [
         ev.ResultAdded(1.0, {"lr": 0.01, "act": "relu"}, {"loss": 0.1, "gap": 2.0}),
@@ -108,48 +109,50 @@ def test_the_trial_that_meets_the_constraints_is_the_best_also_where_another_met
     assert "gap (dark is lower)" in shown
 
 
-def test_a_contour_takes_the_two_most_important_parameters_or_those_that_are_named() -> None:
-    made = study(40)
-    first, second = list(made.importance())[:2]
-    assert f"expected loss by {first} and {second}" in texts(made.plot("contour"))
-    output = texts(made.plot("contour", params=["momentum", "width"], metric="acc"))
+def test_a_contour_shows_the_most_important_parameters_or_the_named_ones() -> None:
+    made_up = study(40)
+    first, second = list(made_up.importance())[:2]
+    assert f"expected loss by {first} and {second}" in texts(made_up.plot("contour"))
+    output = texts(made_up.plot("contour", params=["momentum", "width"], metric="acc"))
     assert "expected acc by momentum and width" in output
     assert "dark is lower, all others as in trial" in output
-    assert "expected loss by optimizer and layers" in texts(made.plot("contour", params=["optimizer", "layers"]))
+    assert "expected loss by optimizer and layers" in texts(
+        made_up.plot("contour", params=["optimizer", "layers"])
+    )
     with pytest.raises(SettingError, match="a contour needs two parameters, not 1"):
-        made.plot("contour", params=["lr"])
+        made_up.plot("contour", params=["lr"])
 
 
-def test_a_contour_of_parameters_that_never_go_together_is_refused() -> None:
+def test_a_contour_of_parameters_that_are_never_active_together_is_refused() -> None:
     space = {
         "kind": tt.Choice(["a", "b"]),
         "x": tt.Float(0, 1, when={"kind": "a"}),
         "y": tt.Float(0, 1, when={"kind": "b"}),
     }
-    made = tt.Study(space, minimize="loss")
+    made_up = tt.Study(space, minimize="loss")
     rng = np.random.default_rng(0)
     for _ in range(14):
-        config = made.space.sample(rng)
-        made.add(config, config.get("x", 0.2))
+        config = made_up.space.sample(rng)
+        made_up.add(config, config.get("x", 0.2))
     with pytest.raises(ThriftuneError, match="no trial has both 'x' and 'y'"):
-        made.plot("contour", params=["x", "y"])
+        made_up.plot("contour", params=["x", "y"])
 
 
 def test_several_objectives_are_drawn_one_at_a_time() -> None:
-    made = study(minimize=["loss", "size"], maximize="acc")
+    made_up = study(minimize=["loss", "size"], maximize="acc")
     for metric in ("loss", "size", "acc"):
         for kind in ("slice", "contour", "parallel", "importance"):
-            assert metric in texts(made.plot(kind, metric=metric))
-    assert "acc (dark is better)" in texts(made.plot("parallel", metric="acc"))
+            assert metric in texts(made_up.plot(kind, metric=metric))
+    assert "acc (dark is better)" in texts(made_up.plot("parallel", metric="acc"))
 
 
-def test_no_more_lines_are_drawn_than_can_be_told_apart() -> None:
-    made = tt.Study({"x": tt.Float(0, 1), "y": tt.Float(0, 1)}, minimize="loss")
+def test_only_some_of_many_trials_are_drawn_as_lines() -> None:
+    made_up = tt.Study({"x": tt.Float(0, 1), "y": tt.Float(0, 1)}, minimize="loss")
     rng = np.random.default_rng(0)
     for _ in range(1200):
-        config = made.space.sample(rng)
-        made.history.apply(ev.ResultAdded(1.0, config, {"loss": config["x"]}))
-    axes = made.plot("parallel").axes[0]
+        config = made_up.space.sample(rng)
+        made_up.history.apply(ev.ResultAdded(1.0, config, {"loss": config["x"]}))
+    axes = made_up.plot("parallel").axes[0]
     assert 400 < len(axes.lines) < 520
 
 
@@ -166,20 +169,20 @@ def test_no_more_lines_are_drawn_than_can_be_told_apart() -> None:
         ("importance", {"params": ["lr"]}, "the importance is of all parameters"),
     ],
 )
-def test_wrong_settings_are_refused_with_a_way_out(kind: str, settings: Any, message: str) -> None:
+def test_wrong_settings_are_refused_with_a_suggestion(kind: str, settings: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         study().plot(kind, **settings)
 
 
 @pytest.mark.parametrize("kind", FIGURES)
-def test_an_empty_study_says_why_there_is_no_picture(kind: str) -> None:
+def test_the_error_for_an_empty_study_gives_the_reason(kind: str) -> None:
     with pytest.raises(
         ThriftuneError, match=r"nothing to plot: no trial|needs 16 trials with a value; the study has 0"
     ):
         study(0).plot(kind)
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"pip install 'thriftune\[plot\]'"):
         study(2).plot("slice")
@@ -204,14 +207,14 @@ def test_the_command_writes_every_kind(tmp_path: Path) -> None:
     assert "the history shows the objectives" in refused.output
 
 
-def test_a_fixed_value_has_no_axis() -> None:
+def test_a_fixed_parameter_has_no_axis() -> None:
     with pytest.raises(SettingError, match="metric is the same in all trials; the parameters that vary are lr"):
         study().plot("slice", params=["metric"])
     for kind in ("slice", "parallel"):
         assert "metric" not in texts(study().plot(kind))
 
 
-def test_a_contour_over_steps() -> None:
+def test_a_contour_over_parameters_with_steps() -> None:
     assert "dropout" in texts(study().plot("contour", params=["dropout", "lr"]))
     assert "128" in texts(study().plot("contour", params=["batch", "shape"]))
 

@@ -1,4 +1,4 @@
-"""The picture of how a trial used its machine."""
+"""The figure of how a trial used its machine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.show.test_history_plot import BEGINNINGS
+from tests.show.test_history_plot import FIRST_BYTES
 from tests.system.stories import KEPT, Story, tuned
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.results.system_decisions import explain
 from thriftune.show.system_plot import plot_profile
 
 
-def drawn(story: Story, path: Path) -> Path:
+def draw(story: Story, path: Path) -> Path:
+    """Draw the first trial of a story, and return the path."""
     mpl = pytest.importorskip("matplotlib")
     history = story.history()
     with mpl.rc_context({"svg.fonttype": "none"}):
@@ -22,21 +23,21 @@ def drawn(story: Story, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", BEGINNINGS)
-def test_kinds(kind: str, tmp_path: Path) -> None:
-    assert drawn(tuned(Story()), tmp_path / f"profile.{kind}").read_bytes().startswith(BEGINNINGS[kind])
+@pytest.mark.parametrize("kind", FIRST_BYTES)
+def test_each_file_format_can_be_written(kind: str, tmp_path: Path) -> None:
+    assert draw(tuned(Story()), tmp_path / f"profile.{kind}").read_bytes().startswith(FIRST_BYTES[kind])
 
 
-def test_counters_and_seconds_a_step(tmp_path: Path) -> None:
-    words = drawn(tuned(Story()), tmp_path / "profile.svg").read_text()
+def test_the_figure_has_the_counters_and_the_seconds_a_step(tmp_path: Path) -> None:
+    figure = draw(tuned(Story()), tmp_path / "profile.svg").read_text()
     for text in ("digits, trial 0: memory kept, threads 2", "minor_faults", "10k to 50k /s", "seconds a step"):
-        assert text in words
-    assert "idle" not in words  # it is 0 in the whole study
+        assert text in figure
+    assert "idle" not in figure  # the counter is 0 in the whole study
 
 
-def test_a_line_for_each_decision(tmp_path: Path) -> None:
+def test_each_decision_has_a_numbered_line(tmp_path: Path) -> None:
     def labels(story: Story) -> set[str]:
-        return set(re.findall(r">([12])</text>", drawn(story, tmp_path / "profile.svg").read_text()))
+        return set(re.findall(r">([12])</text>", draw(story, tmp_path / "profile.svg").read_text()))
 
     story = Story().begin().window(5.0, steps=10, faults=1.0).window(5.0, steps=10, faults=9.0)
     assert labels(story) == set()
@@ -44,16 +45,16 @@ def test_a_line_for_each_decision(tmp_path: Path) -> None:
     assert labels(story.decide({}, "nothing better").window(4.0, steps=10, faults=9.0)) == {"1", "2"}
 
 
-def test_more_windows_than_columns(tmp_path: Path) -> None:
+def test_more_windows_than_the_figure_has_columns(tmp_path: Path) -> None:
     story = Story().begin()
     for number in range(2000):
         story.window(0.5, minor_faults=float(number))
-    assert drawn(story, tmp_path / "long.png").read_bytes().startswith(BEGINNINGS["png"])
+    assert draw(story, tmp_path / "long.png").read_bytes().startswith(FIRST_BYTES["png"])
 
 
-def test_a_trial_without_counters_or_windows(tmp_path: Path) -> None:
-    assert "seconds a step" in drawn(Story().begin().window(1.0), tmp_path / "bare.svg").read_text()
+def test_a_trial_without_counters_is_drawn_and_one_without_windows_refused(tmp_path: Path) -> None:
+    assert "seconds a step" in draw(Story().begin().window(1.0), tmp_path / "bare.svg").read_text()
     with pytest.raises(ThriftuneError, match="of trial 0 of 'digits' nothing was measured"):
-        drawn(Story().begin().decide(KEPT), tmp_path / "none.svg")
+        draw(Story().begin().decide(KEPT), tmp_path / "none.svg")
     with pytest.raises(SettingError, match="must end in"):
-        drawn(tuned(Story()), tmp_path / "profile.txt")
+        draw(tuned(Story()), tmp_path / "profile.txt")
