@@ -1,4 +1,4 @@
-"""The benchmarks run, at tiny sizes and without peers; what they measure is not judged here."""
+"""Tests that each benchmark runs, at tiny sizes and without peers, and that its arithmetic is right."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from thriftune.store.opening import open_store
 
 
 def run(*arguments: str) -> str:
+    """Run a module of the benchmarks, and return its standard output."""
     command = [sys.executable, "-m", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=840, check=False)
     assert done.returncode == 0, done.stderr
@@ -79,15 +80,15 @@ def run(*arguments: str) -> str:
         pytest.param("cluster.throughput", marks=pytest.mark.cluster),
     ],
 )
-def test_each_runs_and_judges_nothing_when_quick(name: str) -> None:
+def test_a_quick_run_has_figures_and_no_verdict(name: str) -> None:
     if name == "cluster.rubberband":
-        namespaces()  # where none can be made, there is no autoscaler, and the test is skipped
-    told = json.loads(run(f"benchmarks.{name}", "--json", "--quick", "--without-peers"))
-    assert told["command"] == f"python -m benchmarks.{name} --json --quick --without-peers"
-    assert told["machine"]["cores"] >= 1
-    assert told["machine"]["fdatasync_microseconds"] > 0
-    assert told["rows"]
-    for row in told["rows"]:
+        namespaces()  # skips the test if namespaces cannot be created, as the autoscaler needs them
+    parsed = json.loads(run(f"benchmarks.{name}", "--json", "--quick", "--without-peers"))
+    assert parsed["command"] == f"python -m benchmarks.{name} --json --quick --without-peers"
+    assert parsed["machine"]["cores"] >= 1
+    assert parsed["machine"]["fdatasync_microseconds"] > 0
+    assert parsed["rows"]
+    for row in parsed["rows"]:
         assert row["what"]
         assert row["figure"]
         assert row["met"] is None
@@ -95,29 +96,29 @@ def test_each_runs_and_judges_nothing_when_quick(name: str) -> None:
 
 @needs_torch
 @pytest.mark.parametrize("name", ["system.compare", "system.ablation"])
-def test_those_of_how_trials_use_their_machine(name: str) -> None:
-    """With the one workload whose data is always there."""
-    told = json.loads(run(f"benchmarks.{name}", "--json", "--quick", "--workload", "text_rnn"))
-    assert told["rows"]
-    assert all(row["met"] is None and row["figure"] for row in told["rows"])
+def test_benchmarks_of_system_tuning_run(name: str) -> None:
+    """Use the only workload that needs no recorded data."""
+    parsed = json.loads(run(f"benchmarks.{name}", "--json", "--quick", "--workload", "text_rnn"))
+    assert parsed["rows"]
+    assert all(row["met"] is None and row["figure"] for row in parsed["rows"])
 
 
-def test_responses_are_waiting_and_service() -> None:
+def test_a_response_time_is_the_wait_plus_the_service() -> None:
     assert stream.responses([1.0, 1.0, 10.0], [3.0, 2.0, 1.0]) == [3.0, 4.0, 1.0]
 
 
-def test_a_table_for_people() -> None:
+def test_a_benchmark_prints_a_table() -> None:
     shown = run("benchmarks.report_cost", "--quick")
     assert "python -m benchmarks.report_cost --quick" in shown
     assert "under 200 us" in shown
 
 
-def test_the_busy_driver_takes_every_trial_to_its_end() -> None:
-    alone = driver.drive("none", 30, 1, 1)
-    assert alone.decisions == 1 + 2 * 20 + 1  # the last of the first ten is placed, 20 more are made, the end
-    judged = driver.drive("asha", 30, 1, 7)
-    assert judged.decisions > alone.decisions  # it has some stopped
-    assert judged.events < alone.events
+def test_the_driver_benchmark_counts_decisions_and_events() -> None:
+    without_stopping = driver.drive("none", 30, 1, 1)
+    assert without_stopping.decisions == 1 + 2 * 20 + 1  # one place, 20 creates and places, one finish
+    with_asha = driver.drive("asha", 30, 1, 7)
+    assert with_asha.decisions > without_stopping.decisions  # asha also stops trials
+    assert with_asha.events < without_stopping.events
 
 
 def test_workers_are_placed_together_or_scattered() -> None:
@@ -128,7 +129,7 @@ def test_workers_are_placed_together_or_scattered() -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_the_large_store_is_a_study_like_any_other(tmp_path: Path, killed: bool) -> None:
+def test_the_large_store_has_a_valid_study(tmp_path: Path, killed: bool) -> None:
     path = tmp_path / "studies.db"
     entries = large_store.make(path, trials=3, reports=4, killed=killed)
     with open_store(path) as store:
@@ -139,12 +140,12 @@ def test_the_large_store_is_a_study_like_any_other(tmp_path: Path, killed: bool)
     assert history.counts[State.COMPLETED] == 3
     assert [len(trial.reports) for trial in history.trials[:3]] == [4, 4, 4]
     assert bool(history.running) == killed
-    # What makes the two differ for a listing: only in good order is the summary up to date.
+    # The summary is up to date only if the driver was not killed.
     assert (listed.summary["entries"] == entries) == (not killed)
 
 
-def test_a_peer_is_taken_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment with the pinned version is used as it is, without a network."""
+def test_an_installed_peer_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment with the pinned version needs no network."""
     interpreter = tmp_path / "optuna" / "bin" / "python"
     interpreter.parent.mkdir(parents=True)
     version = peers.PINS["optuna"].partition("==")[2]
@@ -154,7 +155,7 @@ def test_a_peer_is_taken_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert peers.python("optuna") == interpreter
 
 
-def test_a_script_that_fails_is_not_a_figure() -> None:
+def test_a_failed_script_ends_the_benchmark() -> None:
     broken = throughput.System("broken", "noop_thriftune.py", 4, arguments=("not a number",))
     with pytest.raises(SystemExit, match="broken failed"):
         broken.rate(4)
@@ -166,14 +167,14 @@ def test_every_peer_has_its_script_and_its_pin() -> None:
         assert os.access(Path(throughput.__file__).with_name(system.script), os.R_OK)
 
 
-# --- the comparison of searches: its problems and its arithmetic, without peers and without a network
+# --- the comparison of searches: its problems and its arithmetic
 
 
 FORMULAS = {name: value for name, value in vars(functions).items() if isinstance(value, functions.Function)}
 
 
 @pytest.mark.parametrize("function", FORMULAS.values(), ids=FORMULAS)
-def test_no_random_draw_is_below_the_optimum(function: functions.Function) -> None:
+def test_no_random_configuration_is_below_the_optimum(function: functions.Function) -> None:
     rng = np.random.default_rng(0)
     values = [function(problems.draw(function.parameters, rng)) for _ in range(500)]
     assert np.isfinite(values).all()
@@ -182,7 +183,7 @@ def test_no_random_draw_is_below_the_optimum(function: functions.Function) -> No
 
 
 @pytest.mark.parametrize("function", FORMULAS.values(), ids=FORMULAS)
-def test_a_problem_is_a_space_of_ours(function: functions.Function) -> None:
+def test_the_parameters_of_a_problem_are_a_thriftune_space(function: functions.Function) -> None:
     space = Space.from_json(function.parameters)
     rng = np.random.default_rng(1)
     for _ in range(50):
@@ -236,7 +237,7 @@ def test_the_made_up_problems_reach_their_optimum(function: functions.Function, 
     assert function(config) == pytest.approx(function.optimum, abs=1e-9)
 
 
-def test_the_splits_share_nothing() -> None:
+def test_the_test_and_dev_problems_differ() -> None:
     test, dev = problems.names("test"), problems.names("dev")
     assert not set(test) & set(dev)
     assert len(test) >= 12
@@ -244,7 +245,7 @@ def test_the_splits_share_nothing() -> None:
     assert len(formulas) == len({id(formula) for formula in formulas}) == len(FORMULAS)
 
 
-def test_the_median_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_median_is_stored_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(problems, "OUT", tmp_path)
     monkeypatch.setattr(problems, "DRAWS", 201)
     line = {"x": {"type": "float", "low": 0.0, "high": 2.0}}
@@ -257,7 +258,7 @@ def test_the_median_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert again.regret(1.0) == 0.25
 
 
-def test_a_table_between_its_levels() -> None:
+def test_a_grid_is_interpolated_between_its_levels() -> None:
     table = tables.Grid(
         {
             "kind": {"type": "choice", "choices": ["a", "b"]},
@@ -281,25 +282,25 @@ def test_scattered_points_give_the_nearest_value() -> None:
     assert table.optimum == 1.0
 
 
-def test_what_is_inactive_is_left_out() -> None:
+def test_inactive_parameters_are_left_out() -> None:
     flat = {"model": "trees", "scaling": "none", "penalty": 1.0, "ratio": 0.5, "k": 3, "weights": "uniform"}
     flat |= {"depth": 2, "share": 0.5, "boost": False, "shrinkage": 0.1}
-    kept = problems.active(functions.PIPELINE.parameters, flat)
-    assert kept == {"model": "trees", "scaling": "none", "depth": 2, "share": 0.5, "boost": False}
+    active = problems.active(functions.PIPELINE.parameters, flat)
+    assert active == {"model": "trees", "scaling": "none", "depth": 2, "share": 0.5, "boost": False}
 
 
-def test_ranks_share_ties() -> None:
+def test_tied_values_share_their_ranks() -> None:
     assert ranks([0.3, 0.1, 0.1, 0.5]).tolist() == [3.0, 1.5, 1.5, 4.0]
     assert ranks([0.0, 1e-12, 0.2]).tolist() == [1.5, 1.5, 3.0]
 
 
-def test_the_best_so_far_is_what_a_user_would_take() -> None:
+def test_best_so_far_is_chosen_by_the_observed_values() -> None:
     assert best_so_far([3.0, 5.0, 1.0, 2.0]).tolist() == [3.0, 3.0, 1.0, 1.0]
-    # Under noise it is the one that looked best, here the second, which is not.
+    # With noise, the configuration with the best observed value counts, here the second.
     assert best_so_far([3.0, 5.0, 1.0], observed=[3.1, 2.0, 2.5]).tolist() == [3.0, 5.0, 5.0]
 
 
-def made_up(problem: str, seed: int, values: list[float], parallel: int = 1) -> dict[str, Any]:
+def made_up_run(problem: str, seed: int, values: list[float], parallel: int = 1) -> dict[str, Any]:
     return {
         "method": "made up",
         "problem": problem,
@@ -311,19 +312,21 @@ def made_up(problem: str, seed: int, values: list[float], parallel: int = 1) -> 
     }
 
 
-def by_key(*runs: dict[str, Any]) -> Runs:
+def runs_by_key(*runs: dict[str, Any]) -> Runs:
     return {(run["problem"], run["seed"], run["parallel"]): run for run in runs}
 
 
 def test_a_comparison_of_made_up_results() -> None:
-    ours = by_key(
-        made_up("p", 0, [6.0, 3.0]),
-        made_up("p", 1, [4.0, 2.0]),
-        made_up("q", 0, [0.4, 0.2]),
-        made_up("q", 1, [0.4, 0.2]),  # which the other has not done: it does not count
-        made_up("p", 0, [99.0, 99.0], parallel=4),
+    ours = runs_by_key(
+        made_up_run("p", 0, [6.0, 3.0]),
+        made_up_run("p", 1, [4.0, 2.0]),
+        made_up_run("q", 0, [0.4, 0.2]),
+        made_up_run("q", 1, [0.4, 0.2]),  # does not count, as the other method lacks it
+        made_up_run("p", 0, [99.0, 99.0], parallel=4),
     )
-    theirs = by_key(made_up("p", 0, [4.0, 3.0]), made_up("p", 1, [6.0, 6.0]), made_up("q", 0, [0.4, 0.4]))
+    theirs = runs_by_key(
+        made_up_run("p", 0, [4.0, 3.0]), made_up_run("p", 1, [6.0, 6.0]), made_up_run("q", 0, [0.4, 0.4])
+    )
     scales = {"p": (2.0, 6.0), "q": (0.0, 0.4)}
     compared = Comparison({"ours": ours, "theirs": theirs}, scales, [0, 1], 1, (1, 2))
     assert compared.cases == 3
@@ -339,10 +342,10 @@ def test_a_comparison_of_made_up_results() -> None:
 def test_finished_runs_are_read_and_removed(tmp_path: Path) -> None:
     file = results.file_of(tmp_path, "made up")
     for seed in (0, 1):
-        append(file, made_up("p", seed, [1.0]))
-    append(file, made_up("p", 1, [2.0]))
+        append(file, made_up_run("p", seed, [1.0]))
+    append(file, made_up_run("p", 1, [2.0]))
     with file.open("a") as lines:
-        lines.write('{"problem": "p", "se')  # killed in the middle of it
+        lines.write('{"problem": "p", "se')  # a killed process leaves half a line
     assert {key: run["values"] for key, run in read(file, results.KEYS).items()} == {
         ("p", 0, 1): [1.0],
         ("p", 1, 1): [2.0],
@@ -368,25 +371,25 @@ def test_every_method_has_its_adapter_and_its_environment() -> None:
 
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch) -> problems.Problem:
-    """Regret is x; a trial takes x seconds, and 1 on average."""
+    """Return a problem whose regret is x; a trial takes x seconds, typically 1."""
     space = {"x": {"type": "float", "low": 0.0, "high": 2.0}}
-    made = problems.Problem("line", "dev", "function", space, lambda config: float(config["x"]), 0.0)
-    vars(made)["median"] = 1.0
-    monkeypatch.setitem(problems._DEV, "line", lambda: made)
+    problem = problems.Problem("line", "dev", "function", space, lambda config: float(config["x"]), 0.0)
+    vars(problem)["median"] = 1.0
+    monkeypatch.setitem(problems._DEV, "line", lambda: problem)
     monkeypatch.setattr(ablation, "SECONDS_OF", {"line": lambda config: float(config["x"])})
     monkeypatch.setattr(ablation, "typical_seconds", {"line": 1.0}.__getitem__)
-    return made
+    return problem
 
 
 def test_regret_after_evaluations_and_after_seconds(line: problems.Problem) -> None:
     done = {"problem": line.name, "values": [0.8, 0.9, 0.2, 0.1]}
     assert [ablation.regret(done, n) for n in (1, 2, 4)] == [0.8, 0.8, 0.1]
-    # The first ends after 1.5 seconds, the third after 3: before, nothing of it is known.
+    # A value counts from the end of its trial: the first ends after 1.5 seconds, the third after 3.
     done["seconds"] = [1.5, 0.5, 1.0, 9.0]
     assert [ablation.regret(done, n) for n in (1, 2, 3, 5)] == [1.0, 0.8, 0.2, 0.2]
 
 
-def test_a_run_by_seconds_ends_with_its_seconds(line: problems.Problem) -> None:
+def test_a_run_by_seconds_ends_when_its_seconds_are_used(line: problems.Problem) -> None:
     done = ablation.run(ablation.Job({"cost_aware": True}, ablation.SECONDS, line.name, 0, 4))
     assert done["seconds"] == done["values"]
     assert (
@@ -407,7 +410,7 @@ def test_the_default_is_judged_by_the_difference_on_the_same_problem_and_seed() 
     assert ablation.advantage(better, default)[0] == pytest.approx(-mean)
     assert ablation.verdict(-high, -low) == "hurts"
     assert ablation.verdict(-0.1, 0.1) == "no difference"
-    # A problem counts once, however many of its seeds are done; what only one has done does not count.
+    # Each problem has the same weight. Only cases that both variants have done count.
     few = {("p", 0): 1.0, ("p", 1): 1.0, ("q", 0): 1.0, ("q", 1): 7.0}
     assert ablation.advantage(few, {("p", 0): 2.0, ("p", 1): 2.0, ("q", 0): 4.0})[0] == pytest.approx(2.0)
 
@@ -421,17 +424,17 @@ def test_the_default_is_judged_by_the_difference_on_the_same_problem_and_seed() 
         (["helps", "hurts"], False, False),
     ],
 )
-def test_what_costs_has_to_help(verdicts: list[str], costs: bool, met: bool | None) -> None:
+def test_an_option_that_costs_time_must_help(verdicts: list[str], costs: bool, met: bool | None) -> None:
     assert ablation.met(verdicts, costs) is met
 
 
-def test_an_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ablation_resumes_after_its_finished_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "ablation.jsonl"
     job = ablation.Job({"warp": False}, ablation.ONE, "hartmann3", 0, 2)
     first = ablation.complete([job], file, 1)
     assert list(first) == [job.key]
     with file.open("a") as lines:
-        lines.write('{"key": ["')  # killed in the middle of it
+        lines.write('{"key": ["')  # a killed process leaves half a line
     monkeypatch.setattr(ablation, "run", None)
     assert ablation.complete([job], file, 1) == first
     monkeypatch.setattr(ablation, "version", lambda: "another state of the code")
@@ -447,41 +450,41 @@ def test_hypervolume_of_a_staircase() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in multi.WITHOUT_TABLES if name in multi.FRONTS])
-def test_nothing_is_better_than_the_best_front(name: str) -> None:
+def test_no_front_is_better_than_the_best_one(name: str) -> None:
     problem = multi.FRONTS[name]
     share = multi.share_of(problem)
     assert share(problem.best()) == pytest.approx(1.0)
-    some = problem.random_values()[:200]
-    assert 0 < share(some) < 1
-    assert share(np.concatenate([some, problem.best()])) == pytest.approx(1.0)
+    random_values = problem.random_values()[:200]
+    assert 0 < share(random_values) < 1
+    assert share(np.concatenate([random_values, problem.best()])) == pytest.approx(1.0)
 
 
-def test_what_is_not_feasible_does_not_count() -> None:
+def test_infeasible_points_do_not_count() -> None:
     regret = multi.regret_of(multi.CONSTRAINED["gardner"])
     assert regret(np.array([[0.0, 0.0]])) == 1.0
     assert regret(np.array([[0.0, 0.0], [1.0, -0.96]])) == pytest.approx(0.28, abs=0.03)
     assert regret(np.array([[0.254, -0.96]])) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_cores_are_had_all_at_once_or_waited_for(tmp_path: Path) -> None:
+def test_a_job_waits_until_all_its_cores_are_free(tmp_path: Path) -> None:
     cores = len(os.sched_getaffinity(0))
-    had = []
+    order = []
 
     def wait_for_all() -> None:
         with studies.taken(cores, tmp_path / "cores"):
-            had.append("all")
+            order.append("all")
 
     waiting = threading.Thread(target=wait_for_all)
     with studies.taken(1, tmp_path / "cores"):
         waiting.start()
         waiting.join(0.1)
-        had.append("one")
+        order.append("one")
     waiting.join(10)
-    assert had == ["one", "all"]
+    assert order == ["one", "all"]
 
 
-def test_training_until_it_is_as_accurate() -> None:
+def test_seconds_to_an_accuracy_are_interpolated_or_none() -> None:
     curve = ((0.0, 0.5), (2.0, 0.7), (4.0, 0.9))
     outcome = studies.Outcome("V1", 9.0, 4.0, curve, 0.9, {}, 0.0, 3, 0, 0, (), Counter())
-    found = [outcome.seconds_to(accuracy) for accuracy in (0.4, 0.6, 0.9, 0.95)]
-    assert found == [2.0, 4.0, 6.0, None], "the first step took as long as the others"
+    seconds = [outcome.seconds_to(accuracy) for accuracy in (0.4, 0.6, 0.9, 0.95)]
+    assert seconds == [2.0, 4.0, 6.0, None], "the first step counts as long as the others"

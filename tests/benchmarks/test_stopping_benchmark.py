@@ -44,7 +44,7 @@ class Scripted:
     def __init__(
         self, table: tables.CurveTable, suggestions: list[tuple[int, float] | None], stops: dict[int, int]
     ) -> None:
-        """Take the suggestions (trial, x), and by trial the step at which it stops."""
+        """Create a method with these suggestions (trial, x), and the step at which each trial stops."""
         self.nearest = Nearest(table)
         self._suggestions, self._stops = suggestions, stops
         self._known: set[int] = set()
@@ -75,7 +75,7 @@ def test_two_workers_alternate() -> None:
     table = line_table(
         [[9.0, 8.0, 3.0], [7.0, 6.0, 2.0], [5.0, math.nan, math.nan]], [[1, 1, 1], [2, 2, 2], [4] * 3]
     )
-    # Trial 0 is set aside after its second step, and goes on once trial 1 has completed.
+    # Trial 0 is paused after its second step, and resumes once trial 1 has completed.
     method = Scripted(table, [(0, 0.0), (1, 0.5), (2, 1.0), (0, 0.0)], {0: 2})
     trace = replay(method, table, method.nearest, 2)
     assert method.calls == [
@@ -83,14 +83,14 @@ def test_two_workers_alternate() -> None:
         (1, 1, 7.0),
         (0, 2, 8.0),
         (1, 2, 6.0),
-        (2, 1, 5.0),  # at the same time as the next, but it was due first
+        (2, 1, 5.0),  # ends at the same time as the next step, but started first
         (1, 3, 2.0),
         (1, "completed", 2.0),
         (0, 3, 3.0),
         (0, "completed", 3.0),
         (2, "failed", 2),
     ]
-    # The median of the last values is 3, the least 2: only values below 3 are better than the beginning.
+    # The median of the last values is 3 and the lowest is 2. Regret falls only for values below 3.
     assert trace.at == [6.0 / seconds_limit(table, 2)]
     assert trace.regret == [0.0]
     assert (trace.steps, trace.trials, trace.finished) == (8, 3, True)
@@ -102,7 +102,7 @@ def test_a_step_that_ends_at_the_time_limit_does_not_count() -> None:
     trace = replay(method, table, method.nearest, 4)
     assert seconds_limit(table, 4) == FULL_TRAININGS * 2 / 4
     assert not trace.finished
-    assert trace.steps == (FULL_TRAININGS * 2 / 4 - 1) * 4  # the steps that end at the limit are too late
+    assert trace.steps == (FULL_TRAININGS * 2 / 4 - 1) * 4  # the steps that end at the limit do not count
     assert (trace.at, trace.regret) == ([4 / FULL_TRAININGS], [0.0])
 
 
@@ -185,7 +185,7 @@ def test_the_clock_with_random_decisions(seed: int, workers: int) -> None:
 
 
 class OurRandom:
-    """Runs thriftune's random search without a rule in the way of a peer."""
+    """A peer that is thriftune's random search without a stopping rule."""
 
     version = "1"
 
@@ -207,7 +207,7 @@ class OurRandom:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_our_simulation_gives_the_same_as_the_clock_of_the_peers(workers: int) -> None:
+def test_our_simulation_agrees_with_the_clock_of_the_peers(workers: int) -> None:
     table = tables.get(tables.TOY)
     method = OurRandom(table, 3)
     theirs = replay(method, table, method.nearest, workers)
@@ -225,7 +225,7 @@ def test_a_run_of_our_method_is_stored_as_a_line_of_json(name: str, tmp_path: Pa
     file = results.file_of(tmp_path, name)
     append(file, done)
     with file.open("a") as lines:
-        lines.write('{"table": "toy-0", "se')  # killed in the middle of it
+        lines.write('{"table": "toy-0", "se')  # a killed process leaves half a line
     assert read(file, results.KEYS) == {(tables.TOY, 0, 4): done}
     assert done == {**run(methods.find(name), tables.get(tables.TOY), 0, 4), "cpu_seconds": done["cpu_seconds"]}
     remove(file, results.KEYS, {(tables.TOY, 0, 4)})
@@ -276,10 +276,10 @@ def test_the_nearest_row_is_found_on_each_parameters_own_scale() -> None:
     table = tables.CurveTable("three", "three", space, configs, np.zeros((3, 1)), np.ones((3, 1)))
     assert Nearest(table)({"rate": 5e-3, "depth": 0, "kind": "a"}) == configs[0]
     assert Nearest(table)({"rate": 2e-2, "depth": 0, "kind": "a"}) == configs[1]
-    # A whole range of depth is as far as another choice.
+    # A difference of the whole range of depth weighs as much as another choice.
     assert Nearest(table)({"rate": 1.0, "depth": 6, "kind": "a"}) == configs[1]
     assert Nearest(table)({"rate": 1.0, "depth": 6, "kind": "b"}) == configs[2]
-    nearest = Nearest(table)  # each row once, then all again
+    nearest = Nearest(table)  # gives each row once before it repeats one
     assert [nearest(configs[0]) for _ in range(5)] == [configs[row] for row in (0, 1, 2, 0, 1)]
 
 
@@ -366,7 +366,7 @@ def test_a_comparison_of_made_up_runs() -> None:
         **made_up("p-0", 0, [0.1], [0.4]),
         **made_up("p-0", 1, [0.1, 0.2], [0.4, 0.2]),
         **made_up("q-0", 0, [0.5], [0.1]),
-        **made_up("q-0", 1, [0.1], [0.0]),  # which the other has not done: it does not count
+        **made_up("q-0", 1, [0.1], [0.0]),  # does not count, as the other method lacks it
         **made_up("p-0", 0, [0.1], [0.9], workers=4),
     }
     theirs = {
@@ -381,9 +381,9 @@ def test_a_comparison_of_made_up_runs() -> None:
     assert part.mean("ours")[-1] == pytest.approx((0.3 + 0.1) / 2)
     assert part.mean("theirs")[-1] == pytest.approx((0.4 + 0.3) / 2)
     assert part.mean("ours")[99] == pytest.approx((0.4 + 1.0) / 2)
-    # Ours comes to 0.35 when q-0 improves at 0.5; theirs at 0.9.
+    # Ours reaches 0.35 at time 0.5, when q-0 improves; theirs reaches it at 0.9.
     assert share_of_time(part.mean("ours"), part.mean("theirs")) == pytest.approx(5 / 9)
     assert compared.final("ours", "p-0") == pytest.approx((0.3, 0.1))
     assert compared.difference("ours", "theirs", "p-0") == pytest.approx((-0.1, 0.1))
     assert compared.only(["p"]).standard_error("ours", 1.0) == pytest.approx(0.1)
-    assert math.isnan(part.standard_error("ours", 1.0))  # a single seed of q-0 tells of no error
+    assert math.isnan(part.standard_error("ours", 1.0))  # q-0 has a single seed, so its error is unknown
