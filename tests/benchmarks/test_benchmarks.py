@@ -115,7 +115,9 @@ def test_a_benchmark_prints_a_table() -> None:
 
 def test_the_driver_benchmark_counts_decisions_and_events() -> None:
     without_stopping = driver.drive("none", 30, 1, 1)
-    assert without_stopping.decisions == 1 + 2 * 20 + 1  # one place, 20 creates and places, one finish
+    assert (
+        without_stopping.decisions == 1 + 2 * 20 + 1
+    )  # the place that fills all slots, 20 creates and places, one finish
     with_asha = driver.drive("asha", 30, 1, 7)
     assert with_asha.decisions > without_stopping.decisions  # asha also stops trials
     assert with_asha.events < without_stopping.events
@@ -483,7 +485,7 @@ def test_a_job_waits_until_all_its_cores_are_free(tmp_path: Path) -> None:
     assert order == ["one", "all"]
 
 
-def test_seconds_to_an_accuracy_are_interpolated_or_none() -> None:
+def test_seconds_until_an_accuracy_was_reached() -> None:
     curve = ((0.0, 0.5), (2.0, 0.7), (4.0, 0.9))
     outcome = studies.Outcome("V1", 9.0, 4.0, curve, 0.9, {}, 0.0, 3, 0, 0, (), Counter())
     seconds = [outcome.seconds_to(accuracy) for accuracy in (0.4, 0.6, 0.9, 0.95)]
