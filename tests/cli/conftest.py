@@ -8,7 +8,9 @@ import pytest
 from click.testing import Result
 
 import thriftune as tt
+from tests.cli import studies
 from tests.cli.programs import RunCli, invoke
+from thriftune.store.opening import open_store
 
 
 @pytest.fixture
@@ -25,6 +27,20 @@ def run_cli(store_path: Path) -> RunCli:
         return invoke(*args, "--store", store_path, status=status, answer=answer)
 
     return call
+
+
+@pytest.fixture
+def finished(store_path: Path, tmp_path: Path) -> None:
+    """Write the finished study `digits`."""
+    with open_store(store_path) as store:
+        studies.write(store, studies.spec(storage=str(tmp_path), id="0f"), studies.log())
+
+
+@pytest.fixture
+def killed(store_path: Path) -> None:
+    """Write the study `killed`, whose driver was killed."""
+    with open_store(store_path) as store:
+        studies.write(store, studies.spec("killed"), studies.log(finished=False), summary=False)
 
 
 @pytest.fixture(scope="module")

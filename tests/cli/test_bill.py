@@ -219,10 +219,10 @@ def test_steps_on_this_machine_that_a_killed_driver_lost_are_in_the_bill(
 
 
 def test_the_bill_of_a_study_without_machines(run_cli: RunCli, store_path: Path, tmp_path: Path) -> None:
-    tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="asked", store=store_path).ask()
-    assert run_cli("bill", "asked").stdout == "asked: has used no machine yet, so it has no costs\n"
-    assert parse_json(run_cli("bill", "asked", "--json").stdout)["machines"] == []
-    wrong = run_cli("bill", "asked", "--plot", str(tmp_path / "x.gif"), status=1)
+    tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="open", store=store_path).ask()
+    assert run_cli("bill", "open").stdout == "open: has used no machine yet, so it has no costs\n"
+    assert parse_json(run_cli("bill", "open", "--json").stdout)["machines"] == []
+    wrong = run_cli("bill", "open", "--plot", str(tmp_path / "x.gif"), status=1)
     assert "must end in .png, .svg or .pdf" in wrong.stderr
     assert "no study 'nobody'" in run_cli("bill", "nobody", status=1).stderr
 

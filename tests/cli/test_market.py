@@ -273,7 +273,7 @@ def figure_text(tmp_path: Path, *args: object) -> str:
     return path.read_text()
 
 
-def test_figures(prices: Path, lifetimes: Path, tmp_path: Path) -> None:
+def test_each_command_draws_its_figure(prices: Path, lifetimes: Path, tmp_path: Path) -> None:
     one = ("--type", "c5.large", "--zone", "us-east-1a")
     figure = figure_text(tmp_path, "prices", prices, *one, "--max-price", "0.05")
     for text in ("c5.large in us-east-1a", "1 revocation", "maximum price", "on demand"):
@@ -371,5 +371,5 @@ def test_catalog_as_json() -> None:
         (["--search", "qqqq"], "has 'qqqq' in its name; leave --search out to see all"),
     ],
 )
-def test_what_the_catalog_lacks_is_reported(options: list[str], message: str) -> None:
+def test_unknown_clouds_and_machines_are_reported(options: list[str], message: str) -> None:
     assert message in run_cli("catalog", *options, status=1).output

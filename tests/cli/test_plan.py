@@ -243,14 +243,14 @@ def test_a_fallback_that_is_too_slow_is_reported() -> None:
         (0.9, "10% cheaper"),
     ],
 )
-def test_how_costs_are_compared(price: float, text: str) -> None:
+def test_the_cost_of_another_plan_is_compared_in_words(price: float, text: str) -> None:
     job, profile = planning.JobSpec.of([(4, 10)]), planning.Profile({1: 4.0})
     clouds = [planning.CloudProfile(4, dollars) for dollars in (10.0, 10.0 * price)]
     first, other = (plan(job, profile, cloud, deadline="1h") for cloud in clouds)
     assert compare_plans(first, other) == text
 
 
-def test_how_durations_are_compared() -> None:
+def test_the_duration_of_another_plan_is_compared_in_words() -> None:
     job, profile = planning.JobSpec.of([(4, 10)]), planning.Profile({1: 4.0})
     clouds = [planning.CloudProfile(4, 10.0, speed=speed) for speed in (1.0, 0.8, 0.4)]
     first, slower, slowest = (plan(job, profile, cloud, budget=100.0) for cloud in clouds)

@@ -92,7 +92,7 @@ def add(study: Study, x: float, value: float | None = None, **more: Any) -> None
     study.add_trial(create_trial(params={"x": x}, distributions=dict(X), value=value, **more))
 
 
-def test_states() -> None:
+def test_the_searcher_sees_trials_in_their_states() -> None:
     study = optuna.create_study()
     add(study, 0.1, 3.0)
     add(study, 0.2, state=TrialState.FAIL)
@@ -215,7 +215,7 @@ def test_failed_trials_that_are_retried_do_not_count_as_failures() -> None:
     ]
 
 
-def test_several_objectives() -> None:
+def test_the_searcher_sees_several_objectives() -> None:
     study = optuna.create_study(directions=["minimize", "maximize"])
     spy = spied(study)
 
@@ -234,7 +234,7 @@ def test_several_objectives() -> None:
     assert past.trials[1].value == x
 
 
-def test_constraints_func() -> None:
+def test_constraints_func_decides_which_trials_are_feasible() -> None:
     def limits(trial: FrozenTrial) -> tuple[float, float]:
         return trial.params["x"] - 0.5, -math.inf
 
@@ -448,7 +448,7 @@ def test_a_suggestion_that_another_worker_takes_at_the_same_time_is_replaced() -
     assert (taken, suggested) == (2, [1, 1, 2])
 
 
-def test_two_threads() -> None:
+def test_two_threads_run_distinct_trials() -> None:
     study = optuna.create_study(sampler=ThriftuneSampler(seed=0))
     study.optimize(bowl, n_trials=12, n_jobs=2)
     assert len({tuple(trial.params.values()) for trial in study.trials}) == 12
@@ -506,7 +506,7 @@ def test_parameters_of_only_some_trials_are_drawn_at_random_with_one_warning_eac
     assert len({params["n"] / (5 + number) for number, params in enumerate(runs[0])}) > 3
 
 
-def test_fixed_parameters() -> None:
+def test_fixed_parameters_keep_their_values() -> None:
     study = optuna.create_study(sampler=ThriftuneSampler(seed=0))
     study.optimize(bowl, n_trials=2)
     study.enqueue_trial({"y": 0.125})
@@ -525,7 +525,7 @@ def test_no_configuration_is_suggested_twice_while_untried_ones_are_left() -> No
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_it_beats_random_search(direction: Literal["minimize", "maximize"]) -> None:
+def test_the_sampler_beats_random_search(direction: Literal["minimize", "maximize"]) -> None:
     sign = 1.0 if direction == "minimize" else -1.0
 
     def best(sampler: BaseSampler) -> float:
@@ -536,7 +536,7 @@ def test_it_beats_random_search(direction: Literal["minimize", "maximize"]) -> N
     assert best(ThriftuneSampler(seed=0)) < 0.2 * min(best(RandomSampler(seed=seed)) for seed in range(3))
 
 
-def test_it_learns_constraints() -> None:
+def test_the_sampler_learns_constraints() -> None:
     study = optuna.create_study(sampler=ThriftuneSampler(seed=0, constraints_func=lambda t: [0.5 - t.params["x"]]))
     study.optimize(bowl, n_trials=16)
     later = study.trials[8:]

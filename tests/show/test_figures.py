@@ -36,7 +36,7 @@ SPACE: dict[str, Any] = {
 
 
 def study(trials: int = 24, *, name: str | None = None, store: Any = None, **settings: Any) -> tt.Study:
-    """Return a study of made_up-up trials; every ninth has failed."""
+    """Return a study of made-up trials; every ninth has failed."""
     made_up = tt.Study(SPACE, **{"minimize": "loss", **settings}, name=name, store=store)
     rng = np.random.default_rng(0)
     for number in range(trials):

@@ -50,7 +50,7 @@ def figure_text(path: Path, study: Result) -> str:
     return path.read_text()
 
 
-def test_best_values_and_learning_curves_each_have_a_panel_if_there_are_any(tmp_path: Path) -> None:
+def test_panels_without_data_are_left_out(tmp_path: Path) -> None:
     both = figure_text(tmp_path / "both.svg", result())
     for text in (
         "digits: best loss 0.666667 (trial 1)",

@@ -1,4 +1,4 @@
-"""Parts of a reproduction that the tests of several papers look at."""
+"""Checks of reproductions that the tests of several papers share."""
 
 from __future__ import annotations
 

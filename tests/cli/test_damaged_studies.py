@@ -224,7 +224,7 @@ def damage(store_path: Path, draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(CASES))
-def test_a_damaged_study_gives_output_or_one_line(store_path: Path, seed: int) -> None:
+def test_each_command_on_a_damaged_study_prints_its_output_or_one_line(store_path: Path, seed: int) -> None:
     damage(store_path, random.Random(seed))
     for command in READING_COMMANDS:
         result = run_or_error(store_path, *command)
