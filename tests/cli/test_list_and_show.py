@@ -410,7 +410,7 @@ def test_list_and_show_give_the_step_of_an_unfinished_front(run_cli: RunCli, sto
     assert (row["front_size"], row["front_step"]) == (2, 2)
 
 
-def test_paused_trials_count_as_stopped_once_the_study_has_finished(run_cli: RunCli, store_path: Path) -> None:
+def test_a_finished_study_counts_its_unpromoted_trials_as_stopped(run_cli: RunCli, store_path: Path) -> None:
     *before, finish, stopped = studies.log()
     paused = [
         ev.Create(108.0, 3, {"lr": 0.3, "act": "relu"}),
