@@ -212,9 +212,7 @@ def test_a_study_without_room_on_its_cluster(options: dict[str, Any], slots: lis
     history = studies.fold([ev.DriverStarted(100.0, 1, "here"), *ready], spec)
     assert waiting.no_room_reason(history, spec) == reason
     history.apply(ev.Rent(101.0, "m", "c7i.large_spot"))
-    assert waiting.no_room_reason(history, spec) == (
-        reason and "waits for a machine: 1 c7i.large_spot requested"
-    )
+    assert waiting.no_room_reason(history, spec) == (reason and "waits for a machine: 1 c7i.large_spot requested")
 
 
 def test_a_machine_with_a_preemption_notice_has_no_room() -> None:
@@ -331,6 +329,6 @@ def test_costs_from_list_prices_are_called_an_estimate(rented: tuple[bool, ...],
     table = Table(slots=0, trials=1)
     table(ev.DriverStarted(table.now, 1, "desk"))
     for number, is_rented in enumerate(rented):
-        came = [ev.MachineRented(table.now, f"m{number}", "big", 1.0)] if is_rented else []
-        table(*came, ev.MachineReady(table.now, f"m{number}", "big", 1, 1.0))
-    assert cost_and_limits.cost_line(table.history, table.now + 7200.0) == sentence
+        rental = [ev.MachineRented(table.now, f"m{number}", "big", 1.0)] if is_rented else []
+        table(*rental, ev.MachineReady(table.now, f"m{number}", "big", 1, 1.0))
+    assert cost_and_limits.cost_line(table.history, table.now + 7200.0) == line

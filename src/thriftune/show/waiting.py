@@ -17,9 +17,10 @@ from thriftune.state.trial_record import State, TrialRecord
 
 
 def wait_reason(trial: TrialRecord, history: History, spec: Spec, has_driver: bool) -> str | None:
-    """Return what a waiting or paused trial waits for, such as "waits for a free worker".
+    """Return what a waiting or paused trial waits for.
 
-    None for a trial in another state, and for a paused trial of a finished study.
+    An example is "waits for a free worker". Return None for a trial in another state, and for a paused trial of a
+    finished study.
     """
     state = state_of(trial, has_driver)
     if state is State.PAUSED:
