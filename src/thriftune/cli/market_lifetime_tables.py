@@ -62,7 +62,7 @@ def _show_curve(console: Any, curve: lifetime.KaplanMeier) -> None:
 
 
 def fit_json(fit: summary.FitFigures) -> dict[str, Any]:
-    """Return a fitted model, or the reason why it could not be fitted, as JSON fields."""
+    """Return a fitted model, or the reason why it has no fit, as JSON fields."""
     return {
         "name": fit.name,
         "form": None if fit.model is None else type(fit.model).__name__,
@@ -111,6 +111,6 @@ def show_fits(name: str, figures: summary.LifetimeFigures, fits: Sequence[summar
 
 
 def _interval(low: float, high: float) -> str:
-    """Return an interval as text; "-" if it is unknown or allows every positive value."""
+    """Return an interval as text, or "-" if it is unknown or allows all values."""
     is_informative = not (math.isnan(low) or (low <= 0.0 and math.isinf(high)))
     return f"{low:.4g} to {high:.4g}" if is_informative else "-"

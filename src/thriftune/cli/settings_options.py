@@ -36,7 +36,10 @@ def _with_options(command: Command, settings: Iterable[Setting]) -> Command:
 
 
 def _option(setting: Setting) -> Callable[[Command], Command]:
-    """Return the option of a setting. Options that are not given are None, so the study file's value counts."""
+    """Return the option of a setting.
+
+    An option that is not given is None, so that the study file's value counts.
+    """
     name = setting.name.replace("_", "-")
     kind, help = setting.kind, setting.help
     if setting.name in RUN_SETTINGS:

@@ -13,7 +13,10 @@ from thriftune.state.trial_record import TrialRecord
 
 
 def why_nothing(spec: Spec, began: bool) -> str:
-    """Return a sentence that tells why nothing was measured. `began`: a trial has run."""
+    """Return a sentence that tells why nothing was measured.
+
+    `began` tells whether any trial has run.
+    """
     if spec.target.kind == "command":
         why = "its trials run a command, and that is a process of its own"
     elif spec.target.kind == "outside":

@@ -44,7 +44,7 @@ def cost_line(history: History, now: float) -> str:
 
 
 def time_line(history: History, spec: Spec, now: float) -> str:
-    """Return how long the study has run, and the time that is left until its deadline."""
+    """Return how long the study has run, and the time until its deadline."""
     spent = history.driven_seconds(now)
     if spec.deadline_at is not None:
         left = format_seconds(max(0.0, spec.deadline_at - now))
@@ -56,7 +56,10 @@ def time_line(history: History, spec: Spec, now: float) -> str:
 
 
 def limit_texts(spec: Spec) -> list[str]:
-    """Return the limits of a study, such as ["100 trials", "until 2026-11-20 09:00 CET"]."""
+    """Return the limits of a study.
+
+    An example is ["100 trials", "until 2026-11-20 09:00 CET"].
+    """
     texts = [
         plural(spec.trials, "trial") if spec.trials else "",
         format_seconds(spec.deadline_seconds) if spec.deadline_seconds else "",
