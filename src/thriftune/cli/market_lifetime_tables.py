@@ -111,6 +111,9 @@ def show_fits(name: str, figures: summary.LifetimeFigures, fits: Sequence[summar
 
 
 def _interval(low: float, high: float) -> str:
-    """Return an interval as text, or "-" if it is unknown or allows all values."""
+    """Return an interval as text.
+
+    The text is "-" if the interval is unknown or excludes no positive value.
+    """
     is_informative = not (math.isnan(low) or (low <= 0.0 and math.isinf(high)))
     return f"{low:.4g} to {high:.4g}" if is_informative else "-"
