@@ -1,60 +1,11 @@
-"""The reports of a trial: how a new one is added, and values and steps that are computed from them."""
+"""Values and steps that are computed from the reports of a trial."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
-from thriftune.state.events import Reported
-from thriftune.state.trial_record import Report, TrialRecord, ValueRule
-
-
-def add_report(trial: TrialRecord, event: Reported, rule: ValueRule) -> Iterable[str]:
-    """Add a report to the trial's reports and metrics; return the metrics that may have changed.
-
-    If the trial has a report of the same step, the metrics of both are merged when the earlier one comes from this
-    attempt, or from before the step at which this attempt resumed. Otherwise it comes from a lost attempt, and the
-    new report replaces it.
-    """
-    reports = trial.reports
-    if not reports or reports[-1].step < event.step:
-        value = rule.value(event.metrics, current_value(reports) if rule.best else None)
-        reports.append(Report(event.step, event.metrics, event.at, event.attempt, event.saved, value))
-        trial.metrics.update(event.metrics)
-        return event.metrics
-    report = Report(event.step, event.metrics, event.at, event.attempt, event.saved)
-    index = bisect_left(reports, event.step, key=_step)
-    before = reports[index]
-    changed = event.metrics
-    if before.step != event.step:
-        reports.insert(index, report)
-    else:
-        changed = {**before.metrics, **event.metrics}  # a replaced report may have metrics that the new one lacks
-        if before.attempt == event.attempt or event.step <= trial.resumed_from:
-            report = report._replace(metrics=changed, saved=event.saved or before.saved)
-        reports[index] = report
-    _update_report_values(reports, index, rule)
-    _update_metrics(trial, changed)
-    return changed
-
-
-def _update_report_values(reports: list[Report], index: int, rule: ValueRule) -> None:
-    """Compute Report.value again from the report at `index` on, which has changed."""
-    before = current_value(reports[:index])
-    for i in range(index, len(reports) if rule.best else index + 1):
-        value = rule.value(reports[i].metrics, before)
-        reports[i] = reports[i]._replace(value=value)
-        before = before if value is None else value
-
-
-def _update_metrics(trial: TrialRecord, names: Iterable[str]) -> None:
-    """Look up the last report of each of these metrics again."""
-    for name in names:
-        value = next((report.metrics[name] for report in reversed(trial.reports) if name in report.metrics), None)
-        if value is None:
-            trial.metrics.pop(name, None)
-        else:
-            trial.metrics[name] = value
+from thriftune.state.trial_record import Report, TrialRecord
 
 
 def current_value(reports: Sequence[Report]) -> float | None:

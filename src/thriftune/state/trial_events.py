@@ -6,13 +6,15 @@ because it arrived twice or its attempt is not running any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 from thriftune.space.objectives import join_with_and
 from thriftune.state import events as ev
 from thriftune.state.metrics import missing_metrics_error
-from thriftune.state.reports import add_report, value_at
+from thriftune.state.reports import current_value, value_at
 from thriftune.state.study_state import StudyState
 from thriftune.state.trial_changes import (
     complete,
@@ -22,7 +24,7 @@ from thriftune.state.trial_changes import (
     running_trial,
     set_values,
 )
-from thriftune.state.trial_record import UsageWindow
+from thriftune.state.trial_record import Report, TrialRecord, UsageWindow, ValueRule
 
 
 def _apply_reported(state: StudyState, event: ev.Reported) -> bool:
@@ -36,17 +38,65 @@ def _apply_reported(state: StudyState, event: ev.Reported) -> bool:
         trial.stalled_losses = 0
     if trial.reports and event.step <= trial.reports[-1].step:
         before = value_at(trial, event.step, state.metric)
-        changed = add_report(trial, event, state.value_rule)
+        changed = _add_report(trial, event, state.value_rule)
         # Stopping rules judge the first value at a new step as usual. They must learn of every other change.
         is_first = before is None and trial.step_before_attempt < event.step == trial.step
         state.rewritten_values += not is_first and value_at(trial, event.step, state.metric) != before
     else:
-        changed = add_report(trial, event, state.value_rule)
+        changed = _add_report(trial, event, state.value_rule)
     if event.saved:
         trial.resume_step = event.step
     if not state.needed_metrics.isdisjoint(changed):
         set_values(state, trial, trial.reports)
     return True
+
+
+def _add_report(trial: TrialRecord, event: ev.Reported, rule: ValueRule) -> Iterable[str]:
+    """Add a report to the trial's reports and metrics; return the metrics that may have changed.
+
+    If the trial has a report of the same step, the metrics of both are merged when the earlier one comes from this
+    attempt, or from before the step at which this attempt resumed. Otherwise it comes from a lost attempt, and the
+    new report replaces it.
+    """
+    reports = trial.reports
+    if not reports or reports[-1].step < event.step:
+        value = rule.value(event.metrics, current_value(reports) if rule.best else None)
+        reports.append(Report(event.step, event.metrics, event.at, event.attempt, event.saved, value))
+        trial.metrics.update(event.metrics)
+        return event.metrics
+    report = Report(event.step, event.metrics, event.at, event.attempt, event.saved)
+    index = bisect_left(reports, event.step, key=attrgetter("step"))
+    before = reports[index]
+    changed = event.metrics
+    if before.step != event.step:
+        reports.insert(index, report)
+    else:
+        changed = {**before.metrics, **event.metrics}  # a replaced report may have metrics that the new one lacks
+        if before.attempt == event.attempt or event.step <= trial.resumed_from:
+            report = report._replace(metrics=changed, saved=event.saved or before.saved)
+        reports[index] = report
+    _update_report_values(reports, index, rule)
+    _update_metrics(trial, changed)
+    return changed
+
+
+def _update_report_values(reports: list[Report], index: int, rule: ValueRule) -> None:
+    """Compute Report.value again from the report at `index` on, which has changed."""
+    before = current_value(reports[:index])
+    for i in range(index, len(reports) if rule.best else index + 1):
+        value = rule.value(reports[i].metrics, before)
+        reports[i] = reports[i]._replace(value=value)
+        before = before if value is None else value
+
+
+def _update_metrics(trial: TrialRecord, names: Iterable[str]) -> None:
+    """Look up the last report of each of these metrics again."""
+    for name in names:
+        value = next((report.metrics[name] for report in reversed(trial.reports) if name in report.metrics), None)
+        if value is None:
+            trial.metrics.pop(name, None)
+        else:
+            trial.metrics[name] = value
 
 
 def _apply_ended(state: StudyState, event: ev.Ended) -> bool:
