@@ -484,6 +484,11 @@ class Move(Decision):
     attempt: int
     why: str
 
+    @property
+    def end_request(self) -> str:
+        """Return the end request of the attempt."""
+        return "move"
+
 
 @dataclass(frozen=True, slots=True)
 class Pause(Decision):
@@ -495,6 +500,11 @@ class Pause(Decision):
     trial: int
     attempt: int
     why: str
+
+    @property
+    def end_request(self) -> str:
+        """Return the end request of the attempt."""
+        return "pause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,6 +527,15 @@ class Stop(Decision):
     converged: bool = False
     reached: bool = False
     expired: bool = False
+
+    @property
+    def end_request(self) -> str:
+        """Return the end request of the attempt: "reach", "expire", "converge" or "stop"."""
+        if self.reached:
+            return "reach"
+        if self.expired:
+            return "expire"
+        return "converge" if self.converged else "stop"
 
 
 @dataclass(frozen=True, slots=True)

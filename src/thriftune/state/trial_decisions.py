@@ -50,28 +50,12 @@ def _apply_place(state: StudyState, event: ev.Place) -> bool:
     return True
 
 
-def _apply_move(state: StudyState, event: ev.Move) -> bool:
-    return _request_end(state, event, "move")
-
-
-def _apply_pause(state: StudyState, event: ev.Pause) -> bool:
-    return _request_end(state, event, "pause")
-
-
-def _apply_stop(state: StudyState, event: ev.Stop) -> bool:
-    if event.reached:
-        return _request_end(state, event, "reach")
-    if event.expired:
-        return _request_end(state, event, "expire")
-    return _request_end(state, event, "converge" if event.converged else "stop")
-
-
-def _request_end(state: StudyState, event: ev.Move | ev.Pause | ev.Stop, request: str) -> bool:
+def _apply_end_request(state: StudyState, event: ev.Move | ev.Pause | ev.Stop) -> bool:
     """Note that the running attempt was asked to end after its next step, and why.
 
     The first request stays, with two exceptions: any request replaces "move", and "reach" replaces any request.
     """
-    trial = running_trial(state, event)
+    trial, request = running_trial(state, event), event.end_request
     if trial is None or trial.end_request == request:
         return False
     if trial.end_request not in (None, "move") and request != "reach":
@@ -142,9 +126,9 @@ def _apply_set_knobs(state: StudyState, event: ev.SetKnobs) -> bool:
 HANDLERS: dict[type[ev.Event], Callable[[StudyState, Any], bool]] = {
     ev.Create: _apply_create,
     ev.Place: _apply_place,
-    ev.Move: _apply_move,
-    ev.Pause: _apply_pause,
-    ev.Stop: _apply_stop,
+    ev.Move: _apply_end_request,
+    ev.Pause: _apply_end_request,
+    ev.Stop: _apply_end_request,
     ev.Promote: _apply_promote,
     ev.Kill: _apply_kill,
     ev.GiveUp: _apply_give_up,
