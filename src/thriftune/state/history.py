@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from thriftune.state import events as ev
-from thriftune.state import machine_events, study_events, trial_decisions, trial_events
+from thriftune.state import machine_events, study_events, trial_events
 from thriftune.state.invariants import check_invariants
 from thriftune.state.study_state import StudyState
 
 _HANDLERS: dict[type[ev.Event], Callable[[StudyState, Any], bool]] = {
     **study_events.HANDLERS,
     **trial_events.HANDLERS,
-    **trial_decisions.HANDLERS,
     **machine_events.HANDLERS,
 }
 
