@@ -1,6 +1,7 @@
-"""How should a trial use its machine? What a user may set about it.
+"""How should a trial use its machine?
 
-Other modules measure, decide and apply; they are loaded when they are used.
+This module has the settings. The other modules measure the machine's use, and choose and apply knob settings. They
+are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from thriftune.errors import SettingError
 
-if TYPE_CHECKING:  # workers load this package, too, and should not pay for what they do not need
+if TYPE_CHECKING:  # workers import this package, too, and need only a part of it
     from thriftune.system.knobs import CannotTurn as CannotTurn
     from thriftune.system.knobs import Knob as Knob
     from thriftune.system.knobs import Memory as Memory
@@ -44,11 +45,11 @@ AIMS = ("time", "energy", "dollars")
 class System:
     """Settings for system tuning: how trials use their machine while they train.
 
-    - `knobs`: the knobs to use: "memory" (freed memory stays with the process), "threads" (of linear algebra,
-      within the trial's cores), or knobs of your own.
-    - `options`: what your training code lets vary: by name, the values to try, the usual one first. The code
-      reads `trial.system["name"]` at the beginning of each step.
-    - `aim`: what a step should use least of: "time", "energy", or "dollars" (time multiplied by cores in use).
+    - `knobs`: the knobs to use: "memory" (the process keeps freed memory), "threads" (the number of threads of
+      linear algebra, at most the trial's cores), or objects of your own that follow the protocol Knob.
+    - `options`: settings that your training code lets thriftune change. Each name has the values to try, the usual
+      one first. The code reads `trial.system["name"]` at the beginning of each step.
+    - `aim`: the cost of a step to minimise: "time", "energy", or "dollars" (time multiplied by the cores in use).
     """
 
     knobs: Sequence[str | Knob] = ("memory", "threads")
@@ -68,7 +69,7 @@ class System:
 
     @property
     def own(self) -> dict[str, Any]:
-        """Return the user's own knobs, which cannot be written into a study's settings."""
+        """Return the user's own knobs, which a study cannot store because they are objects."""
         return {"knobs": [knob for knob in self.knobs if not isinstance(knob, str)]}
 
     @property
@@ -82,7 +83,10 @@ class System:
 
 
 def system_of(setting: str | System | Mapping[str, Any] | None) -> System | None:
-    """Return the System that a user means by "auto", "off", a System, or a study file's table; None means off."""
+    """Return the System for the value of the setting `system`.
+
+    `setting`: "auto", "off", a System, or a table of a study file. Returns None for "off" and None.
+    """
     if setting is None or setting == "off":
         return None
     if setting == "auto":

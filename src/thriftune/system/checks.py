@@ -1,4 +1,4 @@
-"""Check the knobs and options that a user names, before anything runs."""
+"""Check the knobs and options that a user gives, before a study runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[\w-]+( [\w-]+)*")  # names are shown in lines and tables
 _NAME_RULE = "must be a word of letters, digits, _ and -"
 
 MOST_VALUES = 100
-"""Each value may be probed for a window of a trial, and every decision compares all of them."""
+"""The most values of a knob. A trial may probe each value for a window, and every decision compares all values."""
 
 
 def check_knobs_and_options(knobs: Sequence[str | Knob], options: Mapping[str, Sequence[Any]]) -> None:

@@ -1,7 +1,8 @@
-"""Read the counters of this process: what it did to its machine. A reading takes some 30 microseconds.
+"""Read the counters of this process, such as its CPU time and its page faults.
 
-All values are counts that only grow, except the GAUGES. They come from getrusage() and from /proc. Counters that
-this kernel or container does not have are left out. Pressure counts the whole machine, the others this process.
+Reading all counters takes about 30 microseconds. All values are counts that only grow, except the GAUGES. They
+come from getrusage() and from /proc. Counters that this kernel or container does not have are left out. The
+counters of pressure are about the whole machine, all others about this process.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 GAUGES = frozenset({"resident_bytes", "threads"})
-"""Counters of a present amount. All other counters are converted to rates per second."""
+"""Counters that are present amounts. All other counters are converted to rates per second."""
 
 _IO_NAMES = {
-    b"rchar": "read_bytes",  # requested, whether or not from the disk
+    b"rchar": "read_bytes",  # all requested bytes, from the disk or from the cache
     b"wchar": "written_bytes",
     b"syscr": "read_calls",
     b"syscw": "write_calls",
@@ -24,7 +25,7 @@ _IO_NAMES = {
     b"write_bytes": "disk_written_bytes",
 }
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_MOST_THREADS = 64  # whose waiting time is read, at about 2 microseconds each
+_MOST_THREADS = 64  # the most threads whose waiting time is read, because each takes about 2 microseconds
 _READ_AT_ONCE_BYTES = 4096
 
 
@@ -41,7 +42,7 @@ class Counters:
         self._delays.seconds()  # opens the files of the threads that run now
 
     def read(self) -> dict[str, float]:
-        """Return the counts and gauges by name."""
+        """Return the present value of each counter, by name."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         reading: dict[str, float] = {
             "user_seconds": usage.ru_utime,
@@ -54,7 +55,7 @@ class Counters:
             "blocks_out": usage.ru_oublock,
         }
         for descriptor, parse in self._files:
-            # The training code may have closed all descriptors, and opened its own in their places.
+            # The training code may have closed all descriptors, and opened other files with the same numbers.
             with contextlib.suppress(OSError, ValueError, IndexError):
                 reading |= parse(os.pread(descriptor, _READ_AT_ONCE_BYTES, 0))
         delay = self._delays.seconds()
@@ -69,7 +70,10 @@ class Counters:
                 os.close(self._files.pop()[0])
 
     def _keep_open(self, path: Path, parse: Callable[[bytes], dict[str, float]]) -> None:
-        """Open a file that can be read and parsed, and keep it open: opening costs more than reading."""
+        """Keep a file open for read() if it can be read and parsed.
+
+        Opening a file takes longer than reading it.
+        """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -83,9 +87,10 @@ class Counters:
 
 
 def rates(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """Return counts per second of wall time between two readings, and the later reading's gauges.
+    """Return the counters of the time between two readings, by name.
 
-    Counts that only one reading has are left out, and so are all counts if no time has passed. No rate is below 0.
+    Counts become rates per second of wall time. Gauges have the value of the later reading. Counts that only one
+    reading has are left out. If no time has passed, all counts are left out. No rate is below 0.
     """
     result = {name: value for name, value in after.items() if name in GAUGES}
     if seconds > 0:
@@ -95,20 +100,21 @@ def rates(before: Mapping[str, float], after: Mapping[str, float], seconds: floa
 
 
 class _RunDelays:
-    """The time for which the process's threads have waited for a core, including threads that have ended.
+    """The time for which all threads of the process have waited for a core.
 
-    /proc/self/schedstat only counts the main thread, and other threads do much of the training. The descriptors
-    stay open. The descriptor of a thread that has ended gives an error, even if a new thread has its number.
+    Threads that have ended are included. /proc/self/schedstat counts only the main thread, but other threads do
+    much of the training. The descriptors stay open. Reading the descriptor of a thread that has ended fails,
+    even if a new thread has the same number.
     """
 
     def __init__(self, tasks: Path) -> None:
         self._tasks = str(tasks)
         self._descriptors: dict[str, int] = {}
-        self._nanoseconds: dict[str, int] = {}  # of each thread, at its last reading
+        self._nanoseconds: dict[str, int] = {}  # the waiting time of each thread at its last reading
         self._total = 0  # nanoseconds
 
     def seconds(self) -> float | None:
-        """Return the sum over all threads, or None where the kernel does not tell."""
+        """Return the sum over all threads, or None if the kernel does not report it."""
         try:
             threads = os.listdir(self._tasks)[:_MOST_THREADS]  # noqa: PTH208 (pathlib takes twice as long)
         except OSError:
@@ -151,7 +157,10 @@ def _stat(text: bytes) -> dict[str, float]:
 
 
 def _pressure(of: str) -> Callable[[bytes], dict[str, float]]:
-    """Return a parser of the time in which at least one process of the machine had to wait for the resource."""
+    """Return a parser for the pressure on a resource: "cpu", "memory" or "io".
+
+    Pressure is the time during which at least one process of the machine waited for the resource.
+    """
     name = f"{of}_pressure_seconds"
 
     def parse(text: bytes) -> dict[str, float]:

@@ -1,9 +1,10 @@
-"""Measure the energy of a worker process: read it from RAPL, or estimate it from CPU time.
+"""Measure the energy of a worker process with RAPL, or estimate it from CPU time.
 
-RAPL counts the joules of the machine's processors. Linux shows it under /sys/class/powercap, since 2020 to root
-alone. Each process is attributed its share of the machine's CPU time, so that the shares of all processes add up.
+RAPL counts the joules that the machine's processors use. Linux shows the counters under /sys/class/powercap. Since
+2020, only root may read them. Each process gets a part of these joules, in proportion to its CPU time, so that the
+parts of all processes add up.
 
-The estimate takes 3.5 W for a busy core and 0.74 W for an idle one. These are the averages that Cloud Carbon
+The estimate assumes 3.5 W for a busy core and 0.74 W for an idle one. These are the averages that Cloud Carbon
 Footprint gives for a vCPU at full load and at rest (cloudcarbonfootprint.org/docs/methodology, "Compute").
 """
 
@@ -18,18 +19,18 @@ from pathlib import Path
 BUSY_CORE_WATTS = 3.5
 IDLE_CORE_WATTS = 0.74
 NO_METER = ("", "estimate")
-"""Sources of joules that no meter has measured."""
+"""The values of UsageMeasured.meter for joules that were not measured."""
 
 
 class EnergyMeter:
-    """Measures the joules of this process. Child processes count when they have ended.
+    """Measures the joules of this process, and of its child processes that have ended.
 
     - `source`: "RAPL", or "estimate" where RAPL is missing or has failed.
-    - `problem`: why RAPL is not used although the machine has it, or None.
+    - `problem`: the reason why RAPL is not used although the machine has it; None if there is none.
     """
 
     def __init__(self, *, root: Path = Path("/sys/class/powercap")) -> None:
-        """`root`: where Linux shows RAPL."""
+        """Start to measure. `root`: the folder in which Linux shows RAPL."""
         self.problem: str | None = None
         self._rapl: Rapl | None = None
         try:
@@ -43,7 +44,10 @@ class EnergyMeter:
         return "estimate" if self._rapl is None else "RAPL"
 
     def take(self, cores: float) -> float:
-        """Return the joules since the last take(), or the start. `cores`: this trial's share of the machine."""
+        """Return the joules since the last take(), or since the start.
+
+        `cores`: the number of cores that the trial may use.
+        """
         machine_joules = 0.0
         if self._rapl is not None:
             try:
@@ -64,18 +68,22 @@ class EnergyMeter:
 
 
 def estimate(cpu_seconds: float, seconds: float, cores: float) -> float:
-    """Return the estimated joules of this CPU time, on `cores` cores that were reserved for `seconds`."""
+    """Return the estimated joules of a process.
+
+    The process had `cores` cores for `seconds` of wall time, and used `cpu_seconds` of their CPU time.
+    """
     return BUSY_CORE_WATTS * cpu_seconds + IDLE_CORE_WATTS * max(0.0, cores * seconds - cpu_seconds)
 
 
 class RaplFailed(Exception):
-    """RAPL cannot be read; the message says why."""
+    """Raised if RAPL cannot be read. The message says why."""
 
 
 class Rapl:
     """The energy counters of the machine's processors (packages).
 
-    A counter starts again from 0 after some 260,000 joules, half an hour at 150 W; read it more often than that.
+    A counter starts again from 0 after about 260,000 joules, which is half an hour at 150 W. take() must be called
+    more often than that.
     """
 
     def __init__(self, packages: Sequence[Path]) -> None:
@@ -83,7 +91,10 @@ class Rapl:
 
     @staticmethod
     def find(root: Path) -> Rapl | None:
-        """Return the machine's RAPL, or None. RAPL also shows parts of packages; only packages are counted."""
+        """Return the machine's RAPL, or None if it has none.
+
+        RAPL also shows parts of packages. They are ignored, because the packages include them.
+        """
         packages = []
         for domain in sorted(root.glob("intel-rapl:*")):
             try:
@@ -113,13 +124,16 @@ def _read_number(path: Path) -> int:
 
 
 def _used_seconds() -> float:
-    """Return the CPU time of this process, and of its child processes that have ended."""
+    """Return the CPU seconds of this process, and of its child processes that have ended."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def busy_seconds() -> float:
-    """Return the CPU time of everything on the machine, or 0 where the kernel does not tell."""
+    """Return the CPU seconds of all processes of the machine since it booted.
+
+    Returns 0 if the kernel does not report them.
+    """
     try:
         with Path("/proc/stat").open("rb") as lines:
             user, nice, system, _idle, _waiting, hard, soft = map(int, lines.readline().split()[1:8])

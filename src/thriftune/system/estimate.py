@@ -1,16 +1,16 @@
-"""Estimate the cost of a trial's steps under each knob setting, by Bayesian linear regression.
+"""Estimate the cost of a trial's steps under each knob setting.
 
-The logarithm of a step's cost is a sum of
+The method is Bayesian linear regression. The logarithm of a step's cost is a sum of these parts:
 
-- the trial's own cost,
-- the effect of each knob that is applied, and of several knobs together,
-- the effect of its circumstances: more trials on the machine (the same for each doubling), an attempt's first
-  step, each doubling of the steps done (some training gets slower or faster), and a setting's first window, in
-  which threads start and memory is requested for the first time.
+- the trial's own cost;
+- the effect of each knob that is applied, and of several knobs together;
+- the effect of each circumstance: each doubling of the trials on the machine, an attempt's first step, each
+  doubling of the steps done (some training gets slower or faster), and a setting's first window (threads start,
+  and memory is requested for the first time).
 
-Each part has an expected value and an error before anything is measured. Every window then adds what it can tell.
-So two settings can be compared although one was only measured beside more trials, or in an attempt's first step:
-the error of their difference tells how well.
+Each part has an expected value and a standard error before the first measurement. Each window then makes them more
+precise. Two settings can be compared even if one was measured only beside more trials, or only in an attempt's
+first step. The standard error of the difference shows how certain the comparison is.
 """
 
 from __future__ import annotations
@@ -37,58 +37,68 @@ _CIRCUMSTANCES = (
     "a setting's first window",
 )
 _NO_KNOBS = frozenset([_TRIAL, *_CIRCUMSTANCES])
-"""The names of those parts of a cost that are not about knobs. A knob's part has the key of its value as name."""
+"""The names of the parts of a cost that are not about knobs. The name of a knob's part is the key of its value."""
 
 _TRIAL_ERROR = 10.0
-"""A trial's own cost is unknown: by its logarithm, it may be anything."""
+"""The error of the logarithm of a trial's own cost: so large that any cost is possible."""
 
 _EXPECTED = np.array([0.0, 0.1, 0.0, 0.08])
 _ERRORS = np.array([0.15, 0.3, 0.2, 0.08])
 _TRIALS_DIFFER = np.array([0.05, 0.1, 0.03, 0.04])
-"""The expected effect of each circumstance, its error, and its standard deviation between trials."""
+"""For each circumstance: its expected effect, the error of that, and its standard deviation between trials."""
 
 _USUAL_NOISE, _USUAL_WEIGHT = 0.1, 2
-"""The expected difference of windows that agree in everything, and its weight as a number of differences."""
+"""The expected noise: the standard deviation of the logarithm of a step's cost between windows that agree in
+setting and circumstances. The weight of this expectation is given as a number of measured differences."""
 
 _LEAST_NOISE = 0.02
+"""The smallest noise that is assumed."""
+
 _MOST_COLD_ERROR = 0.2
 """The effect of an attempt's first step is known if its error is less than this."""
 
 _MOST_WEIGHT_OF_OTHERS = 20
-"""The most weight that other trials' windows have for the noise, as a number of the trial's own windows."""
+"""The most weight of other trials' windows in the noise, as a number of the trial's own windows."""
 
 _BUSY_SHARE = 0.25
 """No core is idle if programs wait for a core for this share of the time."""
 
 _CROWDED_SHARE = 0.4
-"""A trial's threads wait for each other if programs wait for a core for this share of the time. Its steps may take
-twenty times as long then. Such a window tells nothing about a setting with more threads."""
+"""A trial's threads wait for each other if programs wait for a core for this share of the time. A step may then
+take twenty times as long. Such a window is no evidence on a setting with more threads."""
 
 
 class Effect(NamedTuple):
-    """The logarithm of a step's cost under a setting over that under another, and its standard error."""
+    """The effect of a setting on the cost of a step, relative to another setting.
+
+    - `log_ratio`: the logarithm of the cost divided by that under the other setting.
+    - `error`: the standard error of `log_ratio`.
+    """
 
     log_ratio: float
     error: float
 
 
 NEUTRAL, NEUTRAL_TOGETHER = Effect(0.0, 0.4), Effect(0.0, 0.1)
-"""Expected without any knowledge: for a knob's value, and for several knobs beside the sum of their effects."""
+"""The effect that is expected without any knowledge: of a knob's value, and of several knobs together, in
+addition to the sum of their own effects."""
 
 
 def neutral_prior(part: str) -> Effect:
+    """Return the effect that is expected of a knob's part without any knowledge. `part`: its key."""
     return NEUTRAL if len(setting_of(part)) == 1 else NEUTRAL_TOGETHER
 
 
 class WindowCost(NamedTuple):
     """The cost of a step in a usage window, and the window's circumstances.
 
-    - `setting`: the key of its setting.
-    - `trials`: how many trials were on the machine.
-    - `cold`: it holds the attempt's first step.
+    - `setting`: the key of the window's setting.
+    - `trials`: the number of trials on the machine.
+    - `cold`: the window contains the attempt's first step.
+    - `cost`: the average cost of its steps, in the unit of the study's aim.
     - `step`: its last step.
     - `changed`: the attempt's previous window has another setting.
-    - `crowded`: it tells nothing of the setting's effect.
+    - `crowded`: the window is no evidence on the setting's effect; see _CROWDED_SHARE.
     """
 
     setting: str
@@ -106,6 +116,10 @@ class WindowCost(NamedTuple):
 
 
 def window_costs(windows: Sequence[UsageWindow], cost_of: Callable[[UsageMeasured], float]) -> list[WindowCost]:
+    """Return the costs of a trial's windows, which are in order. Windows without a cost are left out.
+
+    `cost_of`: returns the cost of a step in a window; 0 if it is not known.
+    """
     costs = []
     before: KnobSetting | None = None
     for usage, trials in windows:
@@ -118,7 +132,10 @@ def window_costs(windows: Sequence[UsageWindow], cost_of: Callable[[UsageMeasure
 
 
 def machine_kind(trial: TrialRecord) -> str:
-    """Return the kind of the machine on which the trial was measured last, or ""."""
+    """Return the kind of the machine on which the trial was measured last.
+
+    Returns an empty string if the trial was never measured.
+    """
     return trial.windows[-1].usage.kind if trial.windows else ""
 
 
@@ -128,15 +145,23 @@ def comparable_windows(trial: TrialRecord) -> list[UsageWindow]:
 
 
 def no_core_is_idle(usage: UsageMeasured) -> bool:
+    """Return whether programs used all cores of the machine during a window."""
     return _waiting_share(usage) > _BUSY_SHARE
 
 
 def _waiting_share(usage: UsageMeasured) -> float:
+    """Return the share of a window in which a program waited for a core; 0 if that is not known."""
     return usage.counters.get("cpu_pressure_seconds", 0.0)
 
 
 class Evidence(NamedTuple):
-    """A trial's evidence on circumstances and on noise: `spread` is the sum of `free` squares."""
+    """A trial's evidence on the effects of circumstances, and on noise.
+
+    - `precision`: the precision matrix of the effects.
+    - `weighted`: `precision` multiplied by the mean of the effects.
+    - `spread`: the sum of squared differences that are due to noise.
+    - `free`: the number of these differences.
+    """
 
     precision: Array
     weighted: Array
@@ -156,7 +181,10 @@ NO_EVIDENCE = Evidence(np.zeros((len(_EXPECTED),) * 2), np.zeros(len(_EXPECTED))
 
 
 def evidence(costs: Sequence[WindowCost]) -> Evidence:
-    """Return a trial's evidence, from windows with the same setting in different circumstances."""
+    """Return a trial's evidence.
+
+    It comes from windows with the same setting in different circumstances.
+    """
     groups: dict[str, list[list[float]]] = {}
     for cost in costs:
         if not cost.crowded:
@@ -176,8 +204,9 @@ def evidence(costs: Sequence[WindowCost]) -> Evidence:
 class Estimate:
     """The estimated costs of one trial's settings.
 
-    - `others`: the evidence of the study's other trials.
-    - `prior`: what is expected of each knob's part, by its key, before the trial's own windows.
+    - `costs`: those of the trial's own windows.
+    - `others`: the evidence from the study's other trials.
+    - `prior`: returns the effect of a knob's part, by its key, that is expected without the trial's own windows.
     """
 
     def __init__(
@@ -187,7 +216,7 @@ class Estimate:
         prior: Callable[[str], Effect] = neutral_prior,
     ) -> None:
         self._prior = prior
-        self._windows: dict[str, int] = {}  # by setting, how many windows it has
+        self._windows: dict[str, int] = {}  # the number of windows of each setting, by its key
         self._warm = {cost.setting for cost in costs if not cost.cold}
         for cost in costs:
             self._windows[cost.setting] = self._windows.get(cost.setting, 0) + 1
@@ -221,22 +250,22 @@ class Estimate:
 
     @property
     def settings(self) -> list[str]:
-        """The keys of the settings that the trial was measured with."""
+        """Return the keys of the settings with which the trial was measured."""
         return list(self._windows)
 
     @property
     def parts(self) -> list[str]:
-        """The keys of the knob values that the trial was measured with."""
+        """Return the keys of the knobs' parts with which the trial was measured."""
         return [name for name in self._place if name not in _NO_KNOBS]
 
     def windows(self, setting: KnobSetting) -> int:
-        """Return in how many windows the trial was measured with this setting."""
+        """Return the number of windows in which the trial was measured with this setting."""
         return self._windows.get(key(setting), 0)
 
     def can_compare(self, setting: KnobSetting) -> bool:
-        """Return whether windows tell what a step costs under the setting.
+        """Return whether the trial's windows show what a step costs under the setting.
 
-        A window with an attempt's first step only tells this once it is known how much longer such a step takes.
+        A window with an attempt's first step shows this only if the effect of a first step is known well enough.
         """
         text, cold = key(setting), self._place[_FIRST_STEP]
         known_cold = self._covariance[cold, cold] < _MOST_COLD_ERROR**2
@@ -250,7 +279,10 @@ class Estimate:
         return self._sum(row)
 
     def part(self, name: str) -> Effect:
-        """Return the effect of a knob's value by its key, or of several knobs beside the sum of their effects."""
+        """Return the effect of a knob's part. `name`: its key.
+
+        For several knobs, it is the effect in addition to the sum of their own effects.
+        """
         return self._sum({name: 1.0})
 
     def _sum(self, row: Mapping[str, float]) -> Effect:
@@ -271,7 +303,7 @@ class Estimate:
 
 
 def _knob_parts(setting: KnobSetting) -> list[str]:
-    """Return the keys of each knob alone, and that of all knobs together."""
+    """Return the keys of a setting's parts: each knob alone, and all knobs together."""
     alone = [key({name: value}) for name, value in setting.items()]
     return [*alone, key(setting)] if len(alone) > 1 else alone
 
@@ -290,9 +322,10 @@ def _expected_circumstances(others: Evidence) -> tuple[Array, Array]:
 
 
 def _spread(costs: Sequence[WindowCost]) -> tuple[float, int]:
-    """Return half the sum of squared differences of successive equal windows, and the number of differences.
+    """Return Evidence.spread and Evidence.free of a trial's windows.
 
-    Equal windows agree in setting and circumstances. Slow changes do not count as noise.
+    They come from the differences of successive windows that agree in setting and circumstances, so that slow
+    changes do not count as noise. A difference of two windows has twice the variance of one, so the sum is halved.
     """
     groups: dict[tuple[str, int, bool, bool], list[float]] = {}
     for cost in costs:
@@ -304,5 +337,6 @@ def _spread(costs: Sequence[WindowCost]) -> tuple[float, int]:
 
 
 def _noise(spread: float, free: float) -> float:
+    """Return the standard deviation of the logarithm of a step's cost, from Evidence.spread and Evidence.free."""
     usual = _USUAL_WEIGHT * _USUAL_NOISE**2
     return max(_LEAST_NOISE, math.sqrt((spread + usual) / (free + _USUAL_WEIGHT)))

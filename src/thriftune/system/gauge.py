@@ -1,7 +1,7 @@
-"""Measure how a running attempt uses its machine, and apply knob settings between its steps.
+"""Measure how an attempt uses its machine, and apply knobs between its steps.
 
-One or more steps with the same setting make a usage window. A window lasts long enough that reading the counters
-costs next to nothing. The worker sends each window to the driver, and the driver answers with the next setting.
+One or more steps with the same setting form a usage window. A window is much longer than the time that reading the
+counters takes. The worker sends each window to the driver, and the driver answers with the next setting.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ LEAST_STEP_SECONDS = 0.2
 """A window of one step lasts at least this long. Otherwise a trial of few steps would have only one window."""
 
 LEAST_SHARE = 0.05
-"""A window lasts at least this share of the attempt's time, so that a long attempt is measured less often."""
+"""A window lasts at least this share of the time since its attempt began. A long attempt thus has fewer
+windows."""
 
 _MOST_WAIT_SHARE, _MOST_WAIT_SECONDS = 0.1, 5.0
 """The longest wait for the answer to a window: this share of a step's time, and at most this many seconds."""
@@ -35,28 +36,29 @@ _MOST_WAIT_SHARE, _MOST_WAIT_SECONDS = 0.1, 5.0
 class Instruments:
     """The counters, the energy meter and the knobs of a worker process.
 
-    Create it before the process starts other threads, so that their events are counted, too.
+    It must be created before the process starts other threads, so that the counters include these threads.
     """
 
     def __init__(self) -> None:
         self.counters = Counters()
         self.energy = EnergyMeter()
         self.usual_threads = _usual_threads()
-        # Effects are relative to no knob applied, and that differs with the usual number of threads.
+        # Effects are relative to a trial without knobs, which depends on the usual number of threads.
         threads = "1 thread" if self.usual_threads == 1 else f"{self.usual_threads} threads"
         self.kind = f"{signature()}, {threads} a trial"
         self._panel: Panel | None = None
-        self._began = 0.0  # when the last attempt began
+        self._began = 0.0  # when the last attempt began, by time.perf_counter()
         self._last_was_short = False  # the last attempt was too short for one window
-        self._reported_problem: str | None = None  # the meter's problem that was reported last
+        self._reported_problem: str | None = None  # the last problem of the meter that was reported
 
     def gauge(self, run: Run, settings: SettingSource, own: Sequence[Knob]) -> Gauge | None:
-        """Return the gauge of an attempt that begins, or None where it is not to be measured.
+        """Return the gauge of an attempt that begins, or None if it is not measured.
 
         `own`: the user's knobs. They replace built-in knobs with the same name.
 
-        After an attempt too short for a window, the next attempt is measured only once it has lasted that long:
-        reading the counters would be a large part of thousands of trials that take a millisecond each.
+        After an attempt that was too short for a window, the next attempt is measured only from the time on when
+        it has lasted as long as a window. Otherwise, reading the counters would take a large part of the time of
+        trials that last a millisecond.
         """
         self._began = time.perf_counter()
         if run.system is None:
@@ -67,7 +69,7 @@ class Instruments:
         return Gauge(run, self, self._panel, settings, delayed=self._last_was_short and not run.system)
 
     def new_problems(self) -> list[str]:
-        """Return what is wrong with the meter; each problem is returned once."""
+        """Return the problems of the energy meter that were not returned before."""
         problem = self.energy.problem
         if problem is None or problem == self._reported_problem:
             return []
@@ -75,7 +77,10 @@ class Instruments:
         return [f"energy: {problem}"]
 
     def end_attempt(self, gauge: Gauge | None) -> list[str]:
-        """Restore all knobs. Return what could not be restored: then this process must not run another attempt."""
+        """Restore all knobs; return a sentence for each that could not be restored.
+
+        If any could not be restored, this process must not run another attempt.
+        """
         self._last_was_short = time.perf_counter() - self._began < LEAST_SECONDS
         return [] if gauge is None else gauge.end()
 
@@ -84,16 +89,18 @@ class SettingSource(Protocol):
     """Receives the settings that the driver sends."""
 
     def take_setting(self) -> Mapping[str, Any] | None:
-        """Return the newest setting that was not taken yet, or None; do not wait."""
+        """Return the newest setting that was not taken yet, or None. Never waits."""
 
     def wait_for_setting(self, seconds: float) -> None:
-        """Wait until a setting that was not taken has arrived, but at most this long."""
+        """Wait until a setting that was not taken has arrived, at most this long."""
 
 
 class Gauge:
-    """Measures one attempt. A window consists of whole steps, whether or not each of them is reported.
+    """Measures one attempt.
 
-    `delayed`: open the first window with the first step that begins LEAST_SECONDS after the attempt.
+    A window consists of whole steps. Steps that are not reported count, too.
+
+    `delayed`: the first window begins with the first step that begins LEAST_SECONDS after the attempt.
     """
 
     def __init__(
@@ -112,13 +119,14 @@ class Gauge:
         self._wanted: Mapping[str, Any] = run.system or {}  # the last setting from the driver
         self._began = time.perf_counter()
         self._last_step = run.resume_step  # the last step that was reported
-        self._in_step = True  # a function that does not loop over steps() is in its first step at once
+        # A step has begun and was not reported. Without steps(), the first step begins with the attempt.
+        self._in_step = True
         self._loops = False  # the function loops over steps(), which marks where steps begin
-        self._delayed = delayed  # no window was opened yet
-        self._cold = True  # the attempt's first step is in the window
+        self._delayed = delayed  # the first window is delayed and was not opened yet
+        self._cold = True  # the window contains the attempt's first step
         self._awaits_answer = False  # a window was sent, and next_step() has not waited for its answer yet
-        self._seconds_per_step = 0.0  # of the last window
-        self._seconds = 0.0  # of this window, within its steps
+        self._seconds_per_step = 0.0  # average of the last window
+        self._seconds = 0.0  # the length of this window, without the time between its steps
         self._opened_after = run.resume_step  # the last step before this window
         self._opened = self._resumed = self._began
         self._before: Mapping[str, float] = {}  # the counters when this window opened
@@ -132,7 +140,10 @@ class Gauge:
         return self._panel.setting
 
     def next_step(self, step: int) -> list[str]:
-        """Apply the newest setting before a step begins; return what could not be applied."""
+        """Apply the newest setting before a step begins.
+
+        Returns a sentence for each knob that could not be applied.
+        """
         if self._delayed:
             return self._open_late(step)
         if self._in_step and self._loops:  # the step before was not reported
@@ -147,7 +158,7 @@ class Gauge:
             self._wanted = setting
         window_begins = not (self._loops and self._seconds)
         if changes or window_begins:
-            # Libraries may have been loaded since the last window: apply the setting again.
+            # The setting is applied again, because libraries may have been loaded since the last window.
             problems = [*self._panel.change(self._wanted), *self._instruments.new_problems()]
             self._open(step - 1)
         self._loops = self._in_step = True
@@ -155,7 +166,7 @@ class Gauge:
         return problems
 
     def step_done(self, step: int) -> UsageMeasured | None:
-        """Return what was measured, if a window ends with this step."""
+        """Return the measured window if one ends with this step, else None."""
         now = time.perf_counter()
         if self._delayed or step <= self._last_step or not self._in_step:
             return None
@@ -178,7 +189,7 @@ class Gauge:
             cold=self._cold,
             counters=rates(self._before, self._instruments.counters.read(), wall_seconds),
             kind=self._instruments.kind,
-            joules=joules * min(1.0, self._seconds / wall_seconds),  # only those within its steps
+            joules=joules * min(1.0, self._seconds / wall_seconds),  # only the joules within its steps
             meter=self._instruments.energy.source,
         )
         self._seconds_per_step = self._seconds / steps
@@ -187,11 +198,14 @@ class Gauge:
         return measured
 
     def end(self) -> list[str]:
-        """Restore all knobs; return what could not be restored."""
+        """Restore all knobs; return a sentence for each that could not be restored."""
         return self._panel.restore()
 
     def _open_late(self, step: int) -> list[str]:
-        """Open a delayed gauge's first window, if the attempt has lasted long enough by now."""
+        """Open the delayed first window if the attempt has lasted long enough.
+
+        Returns a sentence for each knob that could not be applied.
+        """
         if time.perf_counter() - self._began < LEAST_SECONDS:
             return []
         self._delayed = False
@@ -202,7 +216,7 @@ class Gauge:
         return problems
 
     def _open(self, after_step: int) -> None:
-        """Open a window."""
+        """Open a window. `after_step`: the last step before it."""
         self._seconds = 0.0
         self._opened_after = after_step
         self._before = self._instruments.counters.read()
@@ -211,6 +225,9 @@ class Gauge:
 
 
 def _usual_threads() -> int:
-    """Return how many threads linear algebra uses while no knob is applied. Workers start with their share."""
+    """Return the number of threads of linear algebra while no knob is applied.
+
+    Workers start with OMP_NUM_THREADS set to their share of the cores.
+    """
     threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return int(threads) if threads.isdecimal() and int(threads) else len(os.sched_getaffinity(0))

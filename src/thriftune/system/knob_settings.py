@@ -1,4 +1,4 @@
-"""Knob settings as text keys: the form in which logs and files name them."""
+"""Convert knob settings to text keys and back. Keys identify settings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from typing import Any
 from thriftune.errors import SettingError
 
 KnobSetting = Mapping[str, Any]
-"""A value for each knob that is applied, and for each option that is not at its usual value."""
+"""A value for each knob that is applied, and for each option that does not have its usual value."""
 
 NOTHING_APPLIED = "{}"
 """The key of the setting without any knob."""
 
 
 def key(setting: KnobSetting) -> str:
-    """Return the setting as text; equal settings have the same text."""
+    """Return the key of a setting, a text. Equal settings have the same key.
+
+    Raises SettingError for a value that is not plain.
+    """
     for knob, value in setting.items():
         plain = value is None or isinstance(value, (str, bool)) or is_number(value)
         if not isinstance(knob, str) or not plain:
@@ -29,7 +32,7 @@ def key(setting: KnobSetting) -> str:
 
 
 def setting_of(text: str) -> dict[str, Any]:
-    """Return the setting that has this key."""
+    """Return the setting with this key."""
     if not is_key(text):
         raise SettingError(f"{text!r} is not the key of a setting; use key(setting)")
     setting: dict[str, Any] = json.loads(text)
@@ -37,12 +40,13 @@ def setting_of(text: str) -> dict[str, Any]:
 
 
 def describe(setting: KnobSetting) -> str:
-    """Return the setting in words."""
+    """Return the setting as users read it, such as "threads 4"."""
     return ", ".join(f"{name} {value}" for name, value in setting.items()) or "no knob"
 
 
-@functools.lru_cache(maxsize=10_000)  # a study has few settings, and asks for them again and again
+@functools.lru_cache(maxsize=10_000)  # a study has few settings, and each is checked often
 def is_key(text: str) -> bool:
+    """Return whether the text is the key of a setting."""
     try:
         setting = json.loads(text)
         return isinstance(setting, dict) and key(setting) == text

@@ -1,7 +1,8 @@
-"""Estimate the effects of knobs on a trial from its own windows and from those of the study's other trials.
+"""Estimate the effects of knobs on a trial from all trials of its study.
 
-The effect of a knob's value differs from trial to trial. The other trials are pooled with a random-effects model,
-so that what is expected of a trial has an error that tells how much the others differ.
+The effect of a knob's value differs from trial to trial. The trial's own usage windows count most. The other
+trials are pooled with a random-effects model: the effect that is expected of the trial has a larger error if the
+other trials differ more.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from thriftune.system.estimate import (
 )
 
 OWN, OTHERS, PROCESS = "its own steps", "other trials", "its process"
-"""The basis of a decision: the trial's windows, those of other trials, or the state of its worker process."""
+"""The evidence for a decision: the trial's own windows, those of other trials, or the state of its worker
+process."""
 
 _MOST_TRIALS = 100
-"""Only the last trials of a study are pooled: there may be thousands."""
+"""Only this many trials, the latest, are pooled, because a study may have thousands."""
 
 _MOST_ERROR = 0.5
-"""An effect with a greater error tells next to nothing."""
+"""An effect with a larger error is ignored."""
 
 _TRIALS_DIFFER, _USUAL_WEIGHT = 0.1, 2
 """The usual standard deviation of a knob's effect between trials, and its weight as a number of trials."""
@@ -42,9 +44,12 @@ Effects = Mapping[str, Effect]
 
 
 def pool(effects: Sequence[Effect], prior: Effect) -> Effect:
-    """Return the effect to expect in another trial, by a random-effects model.
+    """Return the expected effect in one more trial, by a random-effects model.
 
-    `prior`: the expected mean of all trials. The returned error includes the deviation between trials.
+    - `effects`: the effects in the trials that were measured.
+    - `prior`: the mean over all trials that is expected without measurements.
+
+    The error of the result includes the deviation between trials.
     """
     mean = _pooled(effects, prior, _TRIALS_DIFFER).log_ratio
     squares = sum(max(0.0, (each.log_ratio - mean) ** 2 - each.error**2) for each in effects)
@@ -55,7 +60,7 @@ def pool(effects: Sequence[Effect], prior: Effect) -> Effect:
 
 
 def _pooled(effects: Sequence[Effect], prior: Effect, deviation: float) -> Effect:
-    """Return the mean effect and its error."""
+    """Return the mean effect and its error. `deviation`: the standard deviation between trials."""
     weights = [1.0 / (each.error**2 + deviation**2) for each in effects]
     precision = prior.error**-2 + sum(weights)
     total = prior.log_ratio * prior.error**-2
@@ -64,7 +69,10 @@ def _pooled(effects: Sequence[Effect], prior: Effect, deviation: float) -> Effec
 
 
 def _without_prior(effect: Effect, prior: Effect) -> Effect:
-    """Return what the measurement alone tells, where `effect` is measurement and prior together."""
+    """Return the effect by the measurement alone.
+
+    `effect`: the effect by the measurement and the prior together.
+    """
     precision = effect.error**-2 - prior.error**-2
     if precision < 1e-6:
         return Effect(0.0, math.inf)
@@ -75,8 +83,8 @@ def _without_prior(effect: Effect, prior: Effect) -> Effect:
 class Knowledge:
     """Estimates effects of knobs from a study's trials.
 
-    - `usual`: what is expected of each part of a setting without any measurement.
-    - `cost_of`: the cost of a step in a window.
+    - `usual`: returns the effect of a setting's part, by its key, that is expected without any measurement.
+    - `cost_of`: returns the cost of a step in a window.
     """
 
     def __init__(
@@ -91,7 +99,7 @@ class Knowledge:
         self._effects: dict[int, tuple[int, Effects]] = {}
 
     def estimate(self, trial: TrialRecord, history: History) -> Estimate:
-        """Return the estimate for a trial, by all that is known."""
+        """Return the estimate for a trial from its own windows and from all other trials."""
         kind = machine_kind(trial) or self._last_kind(history)
         others = [self._own_effects(other, history) for other in self._others(trial, kind, history)]
         priors: dict[str, Effect] = {}
@@ -104,7 +112,10 @@ class Knowledge:
         return Estimate(self._costs(trial), self._evidence_of_others(trial, kind, history), prior)
 
     def source(self, part: str, trial: TrialRecord, history: History) -> str | None:
-        """Return OWN or OTHERS if the trial, or another one, has shown what a knob's value does, else None."""
+        """Return which trials have shown the effect of a knob's part.
+
+        Returns OWN for the trial itself, else OTHERS for any other trial, else None.
+        """
         kind = machine_kind(trial) or self._last_kind(history)
         if part in self._own_effects(trial, history):
             return OWN
@@ -112,7 +123,7 @@ class Knowledge:
         return OTHERS if any(part in self._own_effects(other, history) for other in others) else None
 
     def _own_effects(self, trial: TrialRecord, history: History) -> Effects:
-        """Return what the trial's own windows tell of each knob's value."""
+        """Return the effects of knobs' parts that the trial's own windows show."""
         if self._effects.get(trial.id, (-1,))[0] != len(trial.windows):
             others = self._evidence_of_others(trial, machine_kind(trial), history)
             estimate = Estimate(self._costs(trial), others)
@@ -142,5 +153,8 @@ class Knowledge:
                 yield other
 
     def _last_kind(self, history: History) -> str:
-        """Return the kind of the machine that was measured last: a new trial most likely runs on the same."""
+        """Return the kind of the machine that was measured last.
+
+        A new trial most likely runs on the same kind.
+        """
         return machine_kind(history.measured_trials[-1]) if history.measured_trials else ""

@@ -1,4 +1,7 @@
-"""Describe this machine in a few words: effects of knobs are only expected again on the same kind of machine."""
+"""Describe this machine in a short text.
+
+The effects of knobs on different kinds of machines are not compared.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ _GIB = 1 << 30
 @functools.cache
 def signature() -> str:
     """Return the machine's processor, cores and memory."""
-    cores = os.cpu_count() or 1  # of the machine, whatever this process may use of it at the moment
+    cores = os.cpu_count() or 1  # all cores of the machine, even if this process may use only some
     memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIB
-    # The kernel reserves some memory for itself, and another amount after an update.
+    # Rounded, because the kernel reserves some memory for itself, and the amount differs between its versions.
     rounded_gib = 2 ** max(0, round(math.log2(memory_gib)))
     return f"{_processor()}, {cores} {'core' if cores == 1 else 'cores'}, {rounded_gib} GiB"
 
@@ -29,7 +32,10 @@ def _processor() -> str:
 
 
 def _processor_in(cpuinfo: str) -> str:
-    """Return the model's name; on ARM, which has none, its numbers; else the architecture."""
+    """Return the name of the processor's model.
+
+    ARM processors have no name. Their architecture and numbers are returned instead.
+    """
     fields: dict[str, str] = {}
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")

@@ -1,8 +1,8 @@
-"""Choose a trial's next knob setting: probe another one, or use the best one that is known.
+"""Choose a trial's next knob setting: the best known setting, or one to probe.
 
-The best setting is that with the lowest expected cost, by all that is known. Built-in knobs are expected to help,
-so they are applied first and measured then. Other settings are probed for a window while what they may gain in the
-windows that are left is more than what a probe may cost.
+The best setting is the one with the lowest expected cost of a step. Built-in knobs are expected to help, so they
+are applied first and measured afterwards. Another setting is probed for a window if it is expected to save more
+in the remaining windows than the probe costs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from thriftune.system.estimate import Effect, Estimate
 from thriftune.system.knob_settings import KnobSetting, describe, key, setting_of
 
 LEAST_GAIN = 0.03
-"""The least gain that justifies an applied knob, or a doubling of the threads, as a logarithm."""
+"""The least gain that justifies one more knob, or twice the threads. A gain is the decrease of the logarithm of a
+step's cost."""
 
 _CHANGE_GAIN = 0.01
 """The least gain that justifies a change of the current setting, so that it does not change with every window."""
@@ -25,15 +26,19 @@ _MOST_PROBES = 3
 """The most windows in which a trial probes a setting."""
 
 _LEAST_WINDOWS_LEFT = 4
-"""A probe cannot pay with fewer windows left."""
+"""With fewer windows left, no setting is probed, because the probe could not save what it costs."""
 
 _SURE = 1.0
-"""A trial begins with a setting if its expected gain exceeds this many errors. Otherwise its usual setting is
-measured first, so that the trial itself can tell whether the setting helps."""
+"""A trial begins with a setting if its expected gain exceeds this many standard errors. Otherwise the trial begins
+with its usual setting, so that its own windows can show whether the other setting helps."""
 
 
 class NextSetting(NamedTuple):
-    """`is_probe`: the setting is only tried, as it may be better than the best."""
+    """The setting that a trial gets next.
+
+    - `why`: the reason, for users.
+    - `is_probe`: the setting is only probed, because it may be better than the best known one.
+    """
 
     setting: KnobSetting
     why: str
@@ -45,7 +50,7 @@ class Possible:
     """The settings that a trial may have now.
 
     - `values`: the values of each knob or option, without the usual one.
-    - `fixed`: what cannot change while the attempt runs.
+    - `fixed`: the values that cannot change while the attempt runs.
     - `harmful`: the keys of settings with which trials have failed.
     """
 
@@ -55,7 +60,7 @@ class Possible:
 
     @property
     def usual(self) -> KnobSetting:
-        """Return the setting with the fewest knobs."""
+        """Return the setting in which no knob is applied, except for the fixed values."""
         return dict(self.fixed)
 
     def allows(self, setting: KnobSetting) -> bool:
@@ -78,7 +83,11 @@ class Possible:
 def choose_setting(
     estimate: Estimate, possible: Possible, current: KnobSetting, *, windows_left: float
 ) -> NextSetting:
-    """Choose the setting of a trial's next window. `current`: its setting now."""
+    """Choose the setting of a trial's next window.
+
+    - `current`: its present setting.
+    - `windows_left`: the number of windows in which the choice can help.
+    """
     best = _best(estimate, possible, current)
     usual = possible.usual
     if best != usual and not estimate.windows(best):
@@ -97,7 +106,10 @@ def choose_setting(
 
 
 def first_setting(estimate: Estimate, possible: Possible) -> NextSetting:
-    """Choose the setting of an attempt that begins: only knobs that are almost sure to help."""
+    """Choose the setting with which an attempt begins.
+
+    It has only knobs that are almost certain to help.
+    """
     best = _best(estimate, possible, possible.usual)
     effect = estimate.effect(best, possible.usual)
     if best != possible.usual and effect.log_ratio + _SURE * effect.error < -LEAST_GAIN:
@@ -106,7 +118,10 @@ def first_setting(estimate: Estimate, possible: Possible) -> NextSetting:
 
 
 def _best(estimate: Estimate, possible: Possible, current: KnobSetting) -> KnobSetting:
-    """Return the setting with the lowest expected cost, improving one knob after the other."""
+    """Return the setting with the lowest expected cost.
+
+    The search changes one knob at a time, so it may miss the best combination.
+    """
     best = possible.usual
     if not possible.allows(best):
         return best
@@ -124,15 +139,19 @@ def _best(estimate: Estimate, possible: Possible, current: KnobSetting) -> KnobS
 
 
 def _price(setting: KnobSetting) -> float:
-    """Return the gain that a setting must bring: some for each knob, and for each doubling of the threads."""
+    """Return the least gain that justifies a setting.
+
+    It is LEAST_GAIN for each knob, and for each doubling of the threads.
+    """
     return LEAST_GAIN * (len(setting) + math.log2(setting.get("threads", 1)))
 
 
 def _is_worth_a_probe(effect: Effect, windows_left: float) -> bool:
     """Return whether a setting is expected to gain more than a probe costs.
 
-    The effect, relative to the best setting, is taken as normally distributed. The gain is what it is expected to
-    save in the windows that are left, if it is used only where it is better by LEAST_GAIN.
+    `effect`: the effect of the setting relative to the best one. It is assumed to be normally distributed. The
+    gain is the expected saving in the remaining windows, if the setting is used only if it is better than the best
+    one by LEAST_GAIN.
     """
     if not effect.error:
         return False
@@ -140,7 +159,9 @@ def _is_worth_a_probe(effect: Effect, windows_left: float) -> bool:
     z = worse / effect.error
     density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
     gain = effect.error * density - worse * math.erfc(z / math.sqrt(2)) / 2
-    cost = gain + worse  # the expected part of the distribution that is worse
+    cost = (
+        gain + worse
+    )  # the expected loss in the window of the probe, from the part of the distribution that is worse
     return gain * windows_left > cost
 
 
@@ -159,10 +180,10 @@ def setting_parts(setting: KnobSetting) -> list[str]:
 
 
 def usual_effect(part: str, usual_threads: int, aim: str) -> Effect:
-    """Return what is expected of a knob's value without any measurement.
+    """Return the effect of a setting's part that is expected without any measurement.
 
-    By the ablation in docs/decisions.md, keeping memory and using idle cores help nearly everywhere. Of other
-    knobs and of options nothing is known.
+    `part`: its key. By the ablation in docs/decisions.md, keeping freed memory and using idle cores help nearly
+    always. Nothing is known about other knobs and options.
     """
     setting = setting_of(part)
     if setting == {"memory": "kept"}:

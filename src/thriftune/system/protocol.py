@@ -1,4 +1,4 @@
-"""The tuner protocol: decides how trials use their machines while they run."""
+"""The protocol of tuners, which decide how trials use their machines."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from thriftune.state.history import History
 
 
 class Tuner(Protocol):
-    """Decides the knob settings of trials. The conductor calls it, and engines carry out its decisions."""
+    """Decides the knob settings of trials.
+
+    The conductor calls it, and engines carry out its decisions.
+    """
 
     def react(self, event: Event, history: History) -> Iterable[Decision]:
-        """Return the SetKnobs decisions that follow from an event, which the history already contains.
+        """Return the SetKnobs decisions that follow from an event.
 
-        Called for every event but reports.
+        Called for every event except reports, after the event was applied to the history.
         """
         ...

@@ -1,4 +1,7 @@
-"""Errors for names that version 0.2.0 has removed. Logs and settings of older studies still load."""
+"""Errors for names that version 0.2.0 has removed.
+
+Logs and settings of older studies can still be loaded.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,18 @@ from typing import Any
 from thriftune.errors import SettingError
 
 KNOBS = ("cores", "nice", "precision", "memory_limit", "gpu_power")
+"""The names of the removed knobs."""
+
 SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "probing": ("bandit",),
     "similarity": ("nearest",),
     "meter": ([], ()),
     "remember": (True, False),
 }
-"""Settings, and the values that say what is done now anyway."""
+"""The removed settings. A stored study with one of these values needs no note, because it behaves as before."""
 
 NAMES = ("Cores", "GpuPower", "KMeans", "Match", "MemoryLimit", "Nearest", "Nice", "Precision", "Similarity")
-"""Names of thriftune.system."""
+"""The names that were removed from the module thriftune.system."""
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -32,7 +37,10 @@ def knob_error(name: str) -> str:
 
 
 def notes(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each removed thing that a stored study names. `own`: the user's own objects."""
+    """Return a sentence for each removed knob or setting of a stored study.
+
+    `own`: System.own, the user's own knobs.
+    """
     own_knobs = {knob.name for knob in own.get("knobs", ())}
     knobs = [name for name in settings["knobs"] if name in KNOBS and name not in own_knobs]
     removed = [f"the knob {name!r}" for name in knobs]

@@ -1,4 +1,4 @@
-"""Make the tuner of a study."""
+"""Create the tuner of a study."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from thriftune.system.tuner import CoreShares, SystemTuner
 
 
 def make_tuner(spec: Spec, cores_per_slot: float, own: Mapping[str, Any]) -> SystemTuner:
-    """Return the study's tuner. `own`: the user's knobs, which the spec only has by name.
+    """Return the study's tuner.
 
-    A study that was stored by an older version may name knobs that exist no more; they are left out.
+    - `cores_per_slot`: the cores of a machine divided by its slots.
+    - `own`: System.own, the user's own knobs. The spec has only their names.
+
+    A study of an older version may name knobs that were removed. They are left out.
     """
     assert spec.system is not None
     settings = spec.system

@@ -1,6 +1,6 @@
-"""Decide how each trial of a study uses its machine: which knob setting it has next.
+"""Decide the next knob setting of each trial of a study.
 
-The decisions follow from the study's history alone. No clock and no file is read here.
+The decisions follow from the study's history alone. This module reads no clock and no files.
 """
 
 from __future__ import annotations
@@ -27,43 +27,56 @@ from thriftune.system.next_setting import (
 )
 
 _TRIALS_WITH_REFUSALS = 100
-"""Refusals are collected from the last trials: there may be thousands."""
+"""Refusals are collected only from this many trials, the latest, because a study may have thousands."""
 
 _MOST_REFUSALS = 3
-"""A knob that has refused this many values is not tried with the others: each takes two windows."""
+"""A knob that has refused this many values is not tried with other values, because each would take two windows."""
 
 _ANY_VALUE = ""
 """The key that stands for all values of a knob among refused values; no value has it."""
 
 _UNKNOWN_STEPS_LEFT = 20
-"""A trial that does not tell how many steps it has is expected to have this many left."""
+"""The number of steps that a trial is expected to have left if the study has no max_steps."""
 
 COSTS: Mapping[str, Callable[[ev.UsageMeasured, int], float]] = {
     "time": lambda usage, _: usage.seconds / usage.steps,
     "energy": lambda usage, _: usage.joules / usage.steps,
     "dollars": lambda usage, usual: usage.seconds * usage.setting.get("threads", usual) / usage.steps,
 }
-"""The cost of a step in a window, by aim. For dollars, each core that a trial uses costs: other trials could use
-it. The second argument is the usual number of threads."""
+"""The cost of a step in a window, by aim. The second argument is the usual number of threads. For dollars, a
+step costs more if it uses more cores, because other trials could use them."""
 
 
 class CoreShares(NamedTuple):
-    """The division of a machine's cores among its trials. `cores_per_slot`: its cores divided by its slots."""
+    """The division of a machine's cores among its trials.
+
+    - `cores_per_slot`: the cores of a machine divided by its slots.
+    """
 
     cores_per_slot: float
 
     @property
     def usual_threads(self) -> int:
-        """Return how many threads a trial has while no knob is applied."""
+        """Return the number of threads of a trial while no knob is applied."""
         return max(1, int(self.cores_per_slot))
 
     def share(self, slots: int, running: int) -> int:
-        """Return the cores of each running trial on a machine with this many slots; idle slots are shared."""
+        """Return the number of cores for each running trial of a machine.
+
+        The cores of idle slots are divided among the trials.
+
+        - `slots`: the slots of the machine.
+        - `running`: the number of trials that run there.
+        """
         return max(self.usual_threads, int(slots * self.cores_per_slot + 1e-6) // max(1, running))
 
 
 class SystemTuner:
-    """The tuner of a study. `trials`: how many trials the study is to have, if that is known."""
+    """The tuner of a study. It implements the protocol Tuner.
+
+    - `trials`: the number of trials that the study shall have; None if it is not known.
+    - `aim`: a key of COSTS.
+    """
 
     def __init__(
         self,
@@ -91,7 +104,7 @@ class SystemTuner:
         if isinstance(event, ev.UsageMeasured):
             yield from self._decide(history.trials[event.trial], history, now)
         elif not history.measured_trials:
-            return  # studies with thousands of short trials measure none
+            return  # nothing was measured, as in a study with thousands of short trials
         elif isinstance(event, ev.Place):
             yield from self._decide_all(event.workers or [event.machine], history, now)
         elif isinstance(event, (ev.Ended, ev.Failed, ev.Killed, ev.Lost)):
@@ -120,7 +133,7 @@ class SystemTuner:
             yield ev.SetKnobs(now, trial.id, chosen.setting, chosen.why, by)
 
     def _choose(self, trial: TrialRecord, history: History, possible: Possible) -> tuple[NextSetting, str]:
-        """Return the setting that the trial has next, and what the decision rests on."""
+        """Return the trial's next setting, and the evidence for it: a value of SetKnobs.by."""
         if trial.failed_settings:
             why = f"it failed with {describe(trial.failed_settings[-1])}"
             return NextSetting(possible.usual, why, False), OWN
@@ -137,7 +150,7 @@ class SystemTuner:
         return chosen, self._basis(chosen.setting, trial, history, estimate)
 
     def _basis(self, setting: KnobSetting, trial: TrialRecord, history: History, estimate: Estimate) -> str:
-        """Return what the choice of a setting rests on, which is the weakest source of its knobs."""
+        """Return the evidence for a setting: the weakest evidence for any of its knobs."""
         if estimate.windows(setting) or not setting:
             return OWN
         sources = {self._knowledge.source(part, trial, history) for part in setting_parts(setting)}
@@ -149,15 +162,15 @@ class SystemTuner:
         begun = last is not None and last.attempt == trial.attempts
         in_force = last.setting if last is not None and (begun or not trial.failed_settings) else {}
         share = self._share(trial, history, begun)
-        # Users let options vary because they matter; short trials do not get to all values.
+        # Options come first, because users choose them. A short trial cannot try all values.
         values: dict[str, Sequence[Any]] = {name: list(others[1:]) for name, others in self._options.items()}
         fixed: dict[str, Any] = {}
         for knob in self._knobs:
             if knob.name in in_force and (knob.lasts or (knob.restarts and begun)):
                 fixed[knob.name] = in_force[knob.name]
-            elif not (knob.restarts and begun):  # else it stays as it is until the trial starts again
+            elif not (knob.restarts and begun):  # otherwise it cannot change until the next attempt
                 values[knob.name] = list(knob.values(share))[:MOST_VALUES]
-        if "threads" in values:  # first: where cores are idle, they bring most
+        if "threads" in values:  # first, because idle cores help most
             usual = self._cores.usual_threads
             counts = sorted((count for count in values.pop("threads") if count != usual), reverse=True)
             values = {"threads": counts, **values}
@@ -170,15 +183,15 @@ class SystemTuner:
         return Possible(allowed, fixed, _harmful(history))
 
     def _share(self, trial: TrialRecord, history: History, begun: bool) -> int:
-        """Return how many cores the trial may use now."""
+        """Return how many cores the trial may use now. `begun`: its attempt has a window."""
         usual = self._cores.usual_threads
         machine = history.machines.get(trial.machine or "")
         last = trial.windows[-1].usage if trial.windows else None
         if machine is None or (last is not None and "threads" not in last.setting and no_core_is_idle(last)):
             return usual  # another program uses the idle cores
         slots = machine.slots - machine.slots_of_others
-        # A trial that begins is often one of several. It gets no idle cores while another may follow: that one
-        # would wait for a whole step until the cores are returned, and threads that share a core slow both down.
+        # Several trials often begin at the same time. A trial that begins gets no idle cores while another may
+        # follow: both would be slow until the first one returns the cores after a whole step.
         if not begun and len(machine.running) >= slots:
             return usual
         others = [history.trials[each] for each in machine.running if each != trial.id]
@@ -191,7 +204,10 @@ class SystemTuner:
         return all_created and not history.waiting and not history.counts[State.PAUSED]
 
     def _refused(self, trial: TrialRecord, history: History) -> set[tuple[str, str]]:
-        """Return the values that this trial's process, or the processes of two others, have refused."""
+        """Return the values that this trial has refused, or that two trials have refused.
+
+        Returns pairs as in _refused_by().
+        """
         counts = Counter(
             refusal
             for other in history.measured_trials[-_TRIALS_WITH_REFUSALS:]
@@ -200,7 +216,10 @@ class SystemTuner:
         return self._refused_by(trial) | {refusal for refusal, count in counts.items() if count > 1}
 
     def _refused_by(self, trial: TrialRecord) -> set[tuple[str, str]]:
-        """Return pairs of a knob and a value's key: values given to the trial that its windows do not show."""
+        """Return the values that a trial has refused, as pairs of a knob and the value's key.
+
+        A value was refused if it was decided for the trial, but the trial's later windows do not have it.
+        """
         windows = len(trial.windows)
         if self._refusals.get(trial.id, (-1,))[0] != windows:
             refused: set[tuple[str, str]] = set()
@@ -215,7 +234,11 @@ class SystemTuner:
         return self._refusals[trial.id][1]
 
     def _windows_left(self, trial: TrialRecord, history: History) -> float:
-        """Return the windows left in this trial, and half of those in the others: they use what it finds."""
+        """Return the number of windows in which the choice of a setting can help.
+
+        These are the windows left in this trial, and half of those in trials that have not started. Later trials
+        use what this one has shown.
+        """
         steps = max((window.usage.steps for window in trial.windows[-2:]), default=1)
         if history.max_steps is None:
             return _UNKNOWN_STEPS_LEFT / steps
@@ -224,7 +247,7 @@ class SystemTuner:
 
 
 def _is_probing(trial: TrialRecord) -> bool:
-    """Return whether the trial was given a setting to probe that no window has shown yet."""
+    """Return whether the trial has a setting to probe, and no window of it yet."""
     if not trial.knob_changes:
         return False
     windows, change = trial.knob_changes[-1]
@@ -232,18 +255,21 @@ def _is_probing(trial: TrialRecord) -> bool:
 
 
 def _is_inherited(setting: KnobSetting, trial: TrialRecord) -> bool:
-    """Return whether the trial has a setting that was never chosen for it, but comes from its process."""
+    """Return whether the setting was never chosen for the trial.
+
+    The worker process then has it from an earlier trial.
+    """
     chosen = (change.setting for _, change in trial.knob_changes if change.by != PROCESS)
     return bool(setting) and setting not in chosen
 
 
 def _is_stopping(trial: TrialRecord) -> bool:
-    """Return whether a stopping rule has ended the trial: it stops before its next step, and for good."""
+    """Return whether a stopping rule has decided to stop the trial after its present step."""
     return trial.end_request in ("stop", "converge") and "by " in (trial.end_reason or "")
 
 
 def _harmful(history: History) -> frozenset[str]:
-    """Return the keys of settings with which two trials have failed."""
+    """Return the keys of settings with which at least two trials have failed."""
     failed = Counter(
         text for trial in history.failed_with_knobs for text in {key(setting) for setting in trial.failed_settings}
     )

@@ -1,7 +1,7 @@
-"""What of its machine may a running trial change? Knobs, and the panel that applies them between steps.
+"""Which system parameters may a running trial change?
 
-Every knob is restored before the worker process runs its next trial. The thread that trains applies the knobs,
-because OpenMP keeps its number of threads for each calling thread.
+A panel applies the knobs between steps. It restores them before the worker process runs its next trial. The thread
+that trains applies the knobs, because OpenMP has a separate number of threads for each calling thread.
 """
 
 from __future__ import annotations

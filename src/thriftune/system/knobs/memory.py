@@ -1,4 +1,4 @@
-"""The knob "memory": whether freed memory stays with the process."""
+"""The knob "memory": the process keeps freed memory."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _LARGEST_INT = (1 << 31) - 1
 
 _MMAP_THRESHOLD_BYTES = 1 << 30
-"""Smaller arrays stay with the process when they are freed."""
+"""The process keeps the memory of freed arrays that are smaller than this."""
 
 _MMAP_THRESHOLD_BYTES_BEFORE_2_35 = 32 << 20
 """The largest threshold that glibc accepts before version 2.35."""
 
 _TOP_PAD_BYTES = 64 << 20
-"""The process asks the kernel for memory in pieces of this size, so that it asks less often."""
+"""The process requests memory from the kernel in pieces of this size, so that it requests memory less often."""
 
 
 class Memory(Knob):
-    """Freed memory is "kept" by the process instead of going back to the kernel with every large array.
+    """The handling of freed memory.
 
-    The kernel clears each page that it hands out. That may take half as long as the training itself. Results stay
-    the same to the last bit; more memory may lie idle.
+    With the value "kept", the process keeps the memory of freed arrays. Otherwise it returns the memory of each
+    large array to the kernel, which clears each page before it is used again. That may take half as long as the
+    training itself. The knob does not change any result. The process may occupy more memory.
 
-    glibc adjusts its thresholds by itself until they are set. It cannot be told to adjust them again, and any
-    fixed thresholds make some training slower than before. So restore() only gives free memory back, and the
-    process goes on keeping its memory.
+    glibc adjusts its thresholds by itself until they are set. It has no function that makes it adjust them
+    again, and any fixed thresholds make some training slower than before. Therefore restore() returns only the
+    memory that is free now, and the process continues to keep memory that is freed later.
     """
 
     name = "memory"
     lasts = True
 
     def __init__(self) -> None:
-        self._glibc: Any = None  # the C library while the knob is applied
+        self._glibc: Any = None  # the C library; None unless the knob is applied
 
     def values(self, cores: int) -> Sequence[str]:  # noqa: ARG002
         return ("kept",)
@@ -69,7 +70,10 @@ class Memory(Knob):
 
 
 def _has_spare_memory() -> bool:
-    """Return whether more than twice the process's memory is free: other trials may keep theirs, too."""
+    """Return whether more than twice the memory of this process is available.
+
+    Other trials may keep their memory, too.
+    """
     try:
         with Path("/proc/meminfo").open() as lines:
             free = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
@@ -80,7 +84,7 @@ def _has_spare_memory() -> bool:
 
 
 def _free_in_control_groups() -> Iterator[int]:
-    """Yield the free bytes of the container, by control groups of either version."""
+    """Yield the free bytes under each memory limit of the control groups, version 1 and 2."""
     groups = Path("/sys/fs/cgroup")
     for limit, used in (
         (groups / "memory.max", groups / "memory.current"),

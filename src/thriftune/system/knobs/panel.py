@@ -1,4 +1,4 @@
-"""The panel: applies a worker's knobs between steps, and restores them."""
+"""Apply a worker's knobs between steps, and restore them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from thriftune.system.knobs.protocol import CannotTurn, Knob
 
 
 class Panel:
-    """The knobs of a worker, and the setting in force.
+    """The knobs of a worker, and their present setting.
 
-    `setting` has the knobs that took their value, and the entries without a knob: options that the training code
-    reads. A knob that lasts stays in it from its first apply() on.
+    `setting` has the value of each knob that is applied, and of each option that the training code reads. A knob
+    with the flag `lasts` stays in it from its first apply() on.
     """
 
     def __init__(self, knobs: Sequence[Knob]) -> None:
@@ -23,16 +23,16 @@ class Panel:
             if knob.name in self._knobs:
                 raise SettingError(f"knobs: two have the name {knob.name!r}; give each a name of its own")
             self._knobs[knob.name] = knob
-        self._refused: dict[str, list[Any]] = {}  # by knob, the values that it has refused in this attempt
+        self._refused: dict[str, list[Any]] = {}  # the values that each knob has refused in this attempt
         self._reported: set[str] = set()  # sentences that change() has returned
 
     def change(self, setting: Mapping[str, Any], *, begins: bool = False) -> list[str]:
-        """Apply the setting: restore the knobs that are not in it, and apply the others.
+        """Apply a setting, and restore the knobs that are not in it.
 
-        Knobs that restart only change when an attempt `begins`. A knob that refuses a value is restored, and is
-        not given that value again in this attempt.
+        `begins`: an attempt begins. Knobs with the flag `restarts` change only then. A knob that refuses a value
+        is restored, and does not get that value again in this attempt.
 
-        Return a sentence for each knob that refused. Each sentence is returned once in the panel's life.
+        Returns a sentence for each knob that refused its value. Each sentence is returned only once.
         """
         if begins:
             self._refused.clear()
@@ -48,10 +48,10 @@ class Panel:
         return new
 
     def restore(self) -> list[str]:
-        """Restore all knobs, the last one first; only what lasts stays in `setting`.
+        """Restore all knobs, in reverse order. Knobs with the flag `lasts` stay in `setting`.
 
-        Return a sentence for each knob that could not be restored, also where change() has returned it before:
-        this process must not run another attempt then.
+        Returns a sentence for each knob that could not be restored, even if change() has returned it before. If
+        there is any, this process must not run another attempt.
         """
         self.setting = {name: value for name, value in self.setting.items() if self._lasts(name)}
         return [sentence for name in reversed(self._knobs) for sentence in self._restore(name)]
@@ -79,7 +79,10 @@ class Panel:
         return []
 
     def _remove(self, name: str) -> list[str]:
-        """Restore the knob and take it out of `setting`, unless it could not be restored."""
+        """Restore a knob, and remove it from `setting` if that succeeded.
+
+        Returns a sentence if it failed.
+        """
         problems = self._restore(name)
         if not problems:
             self.setting.pop(name, None)

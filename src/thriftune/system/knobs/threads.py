@@ -12,20 +12,22 @@ from thriftune.system.knobs.protocol import CannotTurn, Knob, powers_of_two, who
 
 
 class Threads(Knob):
-    """The number of threads of BLAS, OpenMP and PyTorch in this process. It imports none of these libraries.
+    """The number of threads of BLAS, OpenMP and PyTorch in this process.
 
-    Libraries and processes that are loaded or started later get the number from environment variables. A library
-    that ignores the variables gets it from the next apply(). restore() gives each library the number that it would
-    have by the original variables.
+    The knob imports none of these libraries. Libraries that are loaded later, and processes that are started
+    later, get the number from environment variables. The next apply() sets it in libraries that ignore the
+    variables. restore() gives each library the number that follows from the original variables.
     """
 
     name = "threads"
     again = True
 
     def __init__(self) -> None:
-        self._variables: dict[str, str | None] = {}  # the original variables; empty while the knob is not applied
+        self._variables: dict[str, str | None] = {}  # the original variables; empty unless the knob is applied
         self._cores = 1
-        self._libraries: dict[str, tuple[Any, int]] = {}  # by file: its controller, and its original threads
+        self._libraries: dict[
+            str, tuple[Any, int]
+        ] = {}  # controller and original threads of each library, by file
         self._torch_before: int | None = None  # PyTorch's original threads
         self._modules = 0  # how many modules were imported at the last search for libraries
 
@@ -58,7 +60,10 @@ class Threads(Knob):
         self._variables, self._libraries, self._torch_before = {}, {}, None
 
     def _find_libraries(self, first: bool) -> None:
-        """Find the libraries that are loaded now. It takes milliseconds, so only after something was imported."""
+        """Find the libraries that are loaded now. `first`: the knob is not applied yet.
+
+        This takes milliseconds, so it is done only if a module was imported since the last time.
+        """
         if not first and len(sys.modules) == self._modules:
             return
         from threadpoolctl import ThreadpoolController
@@ -72,7 +77,10 @@ class Threads(Knob):
                 self._libraries[library.filepath] = library, before
 
     def _original_threads(self, library: str) -> int:
-        """Return the threads by the original variables, for a library loaded while the knob was applied."""
+        """Return the number of threads that the original variables give to a library.
+
+        Called for a library that was loaded while the knob was applied.
+        """
         for name in (f"{library.upper()}_NUM_THREADS", "OMP_NUM_THREADS"):
             text = (self._variables.get(name) or "").partition(",")[0]
             if text.isdecimal() and int(text) > 0:
@@ -97,6 +105,6 @@ def _check_training_code_sets_none() -> None:
 
 
 def _torch() -> Any:
-    """Return PyTorch if it is completely loaded, else None."""
+    """Return the module torch if it is completely loaded, else None."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "set_num_threads") else None
