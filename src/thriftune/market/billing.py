@@ -116,8 +116,9 @@ class Billing:
         - `price`: dollars per hour. A `VariablePrice` is never queried after `end`. Time billed after `end`, to
           fill a billing unit or the minimum, costs the price at the start of the machine's last billing unit.
         - `revoked`: whether the provider preempted the machine.
-        - `busy_seconds`: how long functions used the whole machine. Half of the machine for a minute counts as 30
-          seconds. These seconds cost the mean price over the machine's life.
+        - `busy_seconds`: the time for which functions used the machine, needed with `by_use`. A minute on half of
+          the machine counts as 30 seconds. These seconds cost the mean price over the machine's life.
+        - `gb_moved`: the moved data in gigabytes.
         """
         if not (math.isfinite(start) and math.isfinite(end) and start <= end):
             raise SettingError(
@@ -142,9 +143,10 @@ class Billing:
         return Bill(paid, data, gross - paid)
 
     def billed_seconds(self, seconds: ArrayLike, *, revoked: bool = False) -> NDArray[np.float64]:
-        """Return the billed seconds of machines that lived `seconds`.
+        """Return the billed seconds of machines that lived for `seconds`.
 
-        With `by_use`, each machine counts as in use for its whole life.
+        `revoked` says whether the provider preempted them. With `by_use`, each machine counts as in use for its
+        whole life.
         """
         lifetimes = np.asarray(seconds, dtype=float)
         if not (np.isfinite(lifetimes).all() and (lifetimes >= 0).all()):
@@ -153,9 +155,9 @@ class Billing:
         return np.asarray(self._billed_microseconds(lived, lived, revoked) / _MICROSECONDS_PER_SECOND)
 
     def _billed_microseconds(self, lived: Any, used: Any, revoked: bool) -> Any:
-        """Return the billed microseconds, as numbers or arrays.
+        """Return the billed microseconds of machines, as a number or an array.
 
-        `lived` and `used` are whole microseconds.
+        `lived` and `used` are the whole microseconds of their lives and of their use.
         """
         unit = _microseconds(self.granularity_seconds)
         minimum = -(-_microseconds(self.least_seconds) // unit) * unit
@@ -212,8 +214,9 @@ def _microseconds(seconds: float) -> int:
 PER_SECOND = Billing(least_seconds=60)
 """On-demand Linux machines, billed by the second for at least a minute.
 
-AWS bills this way since 2 October 2017 (What's New, "Announcing Amazon EC2 per second billing"), and Google from
-2019 to 2026 (cloud.google.com/compute/vm-instance-pricing, "Billing model"). Section 3 of RubberBand assumes it.
+AWS has billed this way since 2 October 2017 (What's New, "Announcing Amazon EC2 per second billing"), and Google
+from 2019 to 2026 (cloud.google.com/compute/vm-instance-pricing, "Billing model"). Section 3 of RubberBand assumes
+it.
 """
 
 HOURLY = Billing(granularity_seconds=3600)
@@ -233,9 +236,10 @@ AWS still bills Linux this way in 2026 (User Guide, "Billing for interrupted Spo
 """
 
 EC2_SPOT_HELD = Billing(least_seconds=60, price_held_seconds=3600, refunded_first_seconds=3600)
-"""`EC2_SPOT`, but the price changes only at the hours of the machine's life, as the EC2 FAQ says since 2017.
+"""`EC2_SPOT`, but each hour of the machine's life costs the price at the start of that hour.
 
-The difference matters only for prices that change as often as they did until 2017.
+The EC2 FAQ has said this since 2017. The difference matters only for prices that change as often as they did until
+2017.
 """
 
 GCP_PREEMPTIBLE = Billing(least_seconds=60, refunded_first_seconds=60)
@@ -263,6 +267,6 @@ def billing_rule(provider: str, *, spot: bool) -> Billing:
 PER_FUNCTION = Billing(granularity_seconds=0.001, by_use=True)
 """Serverless functions, as in RubberBand, section 4.1: only the time in use is billed.
 
-AWS Lambda bills by the millisecond since December 2020, without a minimum (AWS News Blog, "1ms Billing
+AWS Lambda has billed by the millisecond since December 2020, without a minimum (AWS News Blog, "1ms Billing
 Granularity"). Lambda rounds up each call; this rule rounds up their sum.
 """

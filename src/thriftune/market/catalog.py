@@ -131,7 +131,8 @@ class Catalog:
     def find(self, name: str, region: str | None = None) -> Offer:
         """Return the offer of this name.
 
-        `region` may be omitted if the name is offered in one region only.
+        `region` may be omitted if the name is offered in one region only. Raise a SettingError if no offer
+        matches, or more than one.
         """
         same_name = [offer for offer in self if offer.name == name]
         matches = [offer for offer in same_name if region in (None, offer.region)]
@@ -164,7 +165,7 @@ class Catalog:
         provider: str | None = None,
         region: str | None = None,
     ) -> Catalog:
-        """Return the offers that match.
+        """Return a catalog of the offers that meet all of these conditions.
 
         Cores, memory and the number of accelerators are minimums. The accelerator, the provider and the region
         must be equal if given.

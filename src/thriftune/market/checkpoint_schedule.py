@@ -2,8 +2,8 @@
 
 A job has `work_hours` of work. It alternates between a segment of work and a checkpoint (`checkpoint_hours`); the
 last segment needs no checkpoint. If the machine is preempted during a segment or a checkpoint, the job resumes
-from its last checkpoint on a new machine of age 0, `restart_hours` later. The same evaluator computes the expected
-time of every schedule. It follows this process exactly, for any hazard.
+from its last checkpoint on a new machine of age 0, `restart_hours` later. The expected time of every schedule is
+computed in the same way, exactly for this process and for any hazard.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from thriftune.market.running_time import lived_hours, mean_hours
 from thriftune.market.survival import HOURS_TOLERANCE, Survival, alive, checked, checked_above_zero
 
 MIN_WORK_HOURS = 1.0 / 3600.0  # a second: shorter work is smaller than rounding errors
-FREE_CHECKPOINT_SEGMENTS = 100  # of a Young-Daly schedule whose checkpoints take no time
-MAX_SEGMENTS = 2000  # of one schedule: more segments would take too long to evaluate
+FREE_CHECKPOINT_SEGMENTS = 100  # segments of a Young-Daly schedule whose checkpoints take no time
+MAX_SEGMENTS = 2000  # segments of one schedule; more would take too long to evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ def best_schedule(job: Job, survival: Survival, *, resolution_hours: float = 0.0
     """Return the schedule with the least expected time.
 
     Dynamic programming over the work left and the machine's age finds the best schedule whose segments are
-    multiples of `resolution_hours`. If Young-Daly's schedule is better, because its segments need no such
-    multiple, it is returned instead.
+    multiples of `resolution_hours`. Young-Daly's schedule, whose segments may have any length, is returned instead
+    if its expected time is less.
     """
     checked_above_zero("resolution_hours", resolution_hours)
     table = CheckpointTable(
@@ -100,9 +100,10 @@ def best_schedule(job: Job, survival: Survival, *, resolution_hours: float = 0.0
 
 
 def young_daly_hours(checkpoint_hours: float, mean_lifetime_hours: float) -> float:
-    """Return Young's checkpoint interval, sqrt(2 c M).
+    """Return Young's checkpoint interval in hours: sqrt(2 c M).
 
-    It assumes a constant hazard. Daly's interval is the same to first order.
+    c is the time of a checkpoint and M the mean lifetime of machines. The formula assumes a constant hazard.
+    Daly's interval is the same to first order.
     """
     if not (0.0 <= checkpoint_hours < math.inf and mean_lifetime_hours >= 0.0):
         checked("checkpoint_hours", checkpoint_hours)  # raises the error that names the value
@@ -162,12 +163,13 @@ def _schedule(plan: CheckpointPlan, job: Job, survival: Survival) -> Schedule:
     """Return the schedule of a plan, with its segments and its expected hours.
 
     A path is the sequence of segments done on one machine while it lives. Let w_j be the work left at the start of
-    segment j, and p_j the probability that the machine is lost during it. Let G(w) be the expected hours on a new
-    machine with w hours of work left, and let `lived` be the expected hours that the machine lives on its path:
+    segment j, p_j the probability that the machine is lost during it, and r the hours of a restart. Let G(w) be
+    the expected hours on a new machine with w hours of work left, and let `lived` be the expected hours that the
+    machine lives on its path. The expected hours of the job are
 
         E = lived + sum over the path of p_j (r + G(w_j)).
 
-    The path of G(w) starts with w and continues with less work. So G is computed in order of rising w.
+    G(w) depends on itself and on G of less work only. Therefore G is computed in order of rising w.
     """
     first = _Path(plan, job, survival, job.work_hours, job.age)
     paths: dict[float, _Path] = {}
@@ -217,14 +219,16 @@ class _Path:
         alive_at_end = alive(survival, reached, ages[0])
         self.first_saved = float(alive_at_end[0])
         self._lived = float(lived_hours(survival, reached[-1], ages[0]))
-        self._loss_probabilities = -np.diff(alive_at_end, prepend=1.0)  # of each segment
+        # The probability that the machine is lost during each segment or its checkpoint.
+        self._loss_probabilities = -np.diff(alive_at_end, prepend=1.0)
 
     def expected_hours(
         self, restart_hours: float, fresh_hours: dict[float, float], *, omit_first: bool = False
     ) -> float:
-        """Return E of `_schedule`.
+        """Return the expected hours E that the docstring of `_schedule` defines.
 
-        With `omit_first`, G of the first segment counts as 0: it is the unknown that the caller solves for.
+        `fresh_hours` has G by hours of work left. With `omit_first`, G of the first segment counts as 0: it is the
+        unknown that the caller solves for.
         """
         after_loss = np.array([fresh_hours.get(left, 0.0) for left in self.left])
         after_loss[0] = 0.0 if omit_first else after_loss[0]

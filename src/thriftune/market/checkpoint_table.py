@@ -2,7 +2,7 @@
 
 Work is cut into N pieces of h hours, and ages are multiples of h. The notation:
 
-- c, r: hours of a checkpoint and of a restart.
+- c, r: the hours that a checkpoint and a restart take.
 - S(a): the probability that a machine lives to age a; T(a): the integral of S from a to the end.
 - V(n, a): the expected hours until n pieces of work are done on a machine of age a.
 - R(n) = r + V(n, 0): the expected hours after a loss.
@@ -12,7 +12,8 @@ The next segment leaves m < n pieces:
 
     V(n, a) = R(n) + min over m < n of (T(a) - T(b) + S(b) (V(m, b) - R(n))) / S(a),
 
-where m = 0 needs no checkpoint (c = 0) and V(0, .) = 0. At a = 0, V(n, 0) is on both sides. Solving for it gives
+where m = 0 needs no checkpoint (c = 0) and V(0, .) = 0. At a = 0, V(n, 0) is on both sides of the equation.
+Solving for it gives
 
     V(n, 0) = min over m of (T(0) - T(b) + S(b) V(m, b) + (1 - S(b)) r) / S(b).
 
@@ -31,7 +32,7 @@ from thriftune.errors import SettingError
 from thriftune.market.running_time import QUADRATURE_NODES, QUADRATURE_WEIGHTS
 from thriftune.market.survival import HOURS_TOLERANCE, Array, Survival, alive
 
-MAX_PIECES = 1000  # of work: time and memory grow with the square
+MAX_PIECES = 1000  # pieces of work; time and memory grow with the square of their number
 
 
 class CheckpointTable:
@@ -62,8 +63,8 @@ class CheckpointTable:
         # The job cannot reach greater ages without a loss, even if checkpoints take as long as the work.
         horizon = min(survival.end, oldest_hours + 3.0 * work_hours + 2.0 * checkpoint_hours)
         ages = math.ceil(horizon / self._h - 1e-9)
-        # If the machine may live past the horizon, ages near the horizon are not valid. Older machines use the
-        # entry of the last valid age.
+        # If machines may live past the horizon, the table is wrong for ages near the horizon. Machines of these
+        # ages use the entries of the last valid age.
         known = horizon if horizon == survival.end else horizon - work_hours - checkpoint_hours
         self._last = min(ages, math.floor(known / self._h + 1e-9))
         self._segments, self.hours = _solve(
@@ -84,7 +85,10 @@ class CheckpointTable:
 def _solve(
     survival: Survival, pieces: int, h: float, ages: int, horizon: float, *, c: float, r: float
 ) -> tuple[NDArray[np.int32], Array]:
-    """Return the best segments, in pieces, by pieces left and age; and V(n, 0) by n."""
+    """Return the best next segment by pieces left and age, and V(n, 0) by n.
+
+    The segments are in pieces of work, the ages in multiples of h.
+    """
     grid = h * np.arange(pieces + ages + 1.0)
     S, T = _survival_and_integral(survival, grid, horizon)
     saved_S, saved_T = _survival_and_integral(survival, grid + c, horizon)  # after a checkpoint
@@ -96,9 +100,9 @@ def _solve(
 
     best = np.zeros((pieces + 1, ages + 1), dtype=np.int32)
     fresh = np.zeros(pieces + 1)
-    # Row m belongs to m pieces left, and column m + j to a machine that is j pieces old without the segment's
-    # checkpoint. For one n and all ages, the same columns are needed in every row. Row 0 is the end of the job.
-    # `reached` has S(b), and `gained` has S(b) V(m, b) - T(b).
+    # `reached` has S(b), and `gained` has S(b) V(m, b) - T(b). In row m, for m pieces left, column m + j is for
+    # b = j h + c. The columns from n on are then for the ages a = 0, h, 2 h and so on in every row. Row 0 is the
+    # end of the job, which needs no checkpoint.
     columns = pieces + ages + 1
     reached, gained = np.zeros((2, pieces + 1, columns))
     reached[0], gained[0] = S, -T
@@ -129,7 +133,7 @@ def _solve(
 
 
 def _survival_and_integral(survival: Survival, ages: Array, horizon: float) -> tuple[Array, Array]:
-    """Return S and T at rising ages; at the horizon all machines count as lost."""
+    """Return S and T at these rising ages; at the horizon all machines count as lost."""
     edges = np.append(np.minimum(ages, horizon), horizon)
     widths = np.diff(edges)
     cells = widths * (alive(survival, edges[:-1, None] + widths[:, None] * QUADRATURE_NODES) @ QUADRATURE_WEIGHTS)

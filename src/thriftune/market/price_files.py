@@ -9,7 +9,7 @@
   time without a time zone is UTC. The OpenML edition of this data set has no year, so it cannot be read.
 
 Files may be gzipped. Invalid rows raise an error with the file and the line, or the number of the JSON entry. A
-row is invalid if its price is not a number above zero, its time is no time, a name is missing, or a field is
+row is invalid if its price is not a number above zero, its time cannot be read, or a name or another field is
 missing.
 """
 
@@ -35,7 +35,7 @@ CSV_COLUMNS = ("type", "az", "t", "price")
 KAGGLE_COLUMNS = ("datetime", "instance_type", "os", "region", "price")
 AWS_FIELDS = ("Timestamp", "InstanceType", "ProductDescription", "AvailabilityZone", "SpotPrice")
 MAX_UNIX_SECONDS = 1e11
-"""In the year 5138. A greater time is in milliseconds, which is refused."""
+"""A time in the year 5138. Greater numbers are probably milliseconds, and are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class _Columns:
 
 
 def read_rows(path: Path, product: str) -> PriceRows:
-    """Read the rows of a product, such as "Linux/UNIX".
+    """Return the rows of a price file for one product, such as "Linux/UNIX".
 
-    A file of another format and an invalid row raise a SettingError.
+    Raise a SettingError if the file has another format or an invalid row.
     """
     text = read_text(path)
     if not text.strip():

@@ -1,7 +1,8 @@
 """The choice between the present machine and a new one (SciSpot section 4.2).
 
-A job of T hours ends sooner on the present machine, of age s, if E[T, s] <= r + E[T, 0], because a new machine
-needs a restart of r hours. With the renewal equations of `running_time` this is
+`running_time` defines the notation. A job of T hours is expected to end no later on the present machine, of age s,
+if E[T, s] <= r + E[T, 0], because a new machine needs a restart of r hours. With the equations of `running_time`
+this is
 
     lived(T, s) <= S(T, s) (r + E[T, 0]), or
     saved(s, T) = S(T, s) - lived(T, s) / (r + E[T, 0]) >= 0,
@@ -25,11 +26,11 @@ from thriftune.market.survival import Array, Survival, alive, checked, checked_a
 
 Bools = NDArray[np.bool_]
 
-MAX_CELLS = 2000  # of the table in each direction: time and memory grow with the square
+MAX_CELLS = 2000  # cells of the table in each direction; time and memory grow with the square
 
 _MIN_SAVED = -1e-9
-"""The share saved from which the machine is reused. With a constant hazard the exact share is 0, so it allows for
-rounding errors."""
+"""The machine is reused if the saved share is at least this. With a constant hazard the exact share is 0, which
+rounding errors may make slightly negative."""
 
 
 def reuse(survival: Survival, hours: ArrayLike, age: ArrayLike, *, restart_hours: float = 0.0) -> bool | Bools:
@@ -53,7 +54,7 @@ class ReuseTable:
     - `saved`: the share of a new machine's hours that reuse saves, by age and job length.
     - `up_to`: the frontier, by age: the machine should be reused for all jobs up to this many hours.
     - `longest`: by age, the machine should not be reused for jobs of more hours than this. If it equals `up_to`,
-      the answer is a threshold.
+      the machine is reused for jobs up to this length and for no others.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class ReuseTable:
         self._span = span
         self.ages: Array = self._step * np.arange(cells + 1.0)
         self.hours: Array = self._step * np.arange(1.0, cells + 1.0)
-        self.saved = self._compute(survival, restart)
+        self.saved = self._compute_saved(survival, restart)
         reused = (self.saved >= _MIN_SAVED) & (self.ages[:, None] + self.hours < self._end)
         self.up_to = self._frontier(np.where(reused.all(axis=1), cells, reused.argmin(axis=1)))
         self.longest = self._frontier(np.where(reused.any(axis=1), cells - reused[:, ::-1].argmax(axis=1), 0))
@@ -89,7 +90,7 @@ class ReuseTable:
     def reuse(self, hours: ArrayLike, age: ArrayLike) -> bool | Bools:
         """Return the answer of the function `reuse`, from the table.
 
-        It may differ within one step of where the answer changes.
+        The table may be wrong for jobs and ages within one grid step of a change of the answer.
         """
         hours, age = checked("hours", hours), checked("age", age)
         beyond = (np.maximum(hours, age) > self._span) & (age + hours < self._end)
@@ -101,7 +102,7 @@ class ReuseTable:
         result: Bools = (self._interpolated_saved(age, hours) >= _MIN_SAVED) & (age + hours < self._end)
         return result[()]
 
-    def _compute(self, survival: Survival, restart: float) -> Array:
+    def _compute_saved(self, survival: Survival, restart: float) -> Array:
         ages, hours = self.ages[:, None], self.hours
         starts = hours - self._step
         nodes = starts[:, None] + self._step * QUADRATURE_NODES

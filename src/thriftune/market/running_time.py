@@ -1,13 +1,15 @@
 """Expected running times of jobs without checkpoints (SciSpot section 4.1).
 
 Machines may be preempted. A job of T hours starts on a machine of age s. Let S(u) be the probability that this
-machine lives another u hours, and L the hours that it still lives:
+machine lives another u hours, and L the hours that it still lives. Let E[L; L <= T] be the expectation of L if L
+counts as 0 wherever it is above T:
 
     lost(T)  = E[L; L <= T] = integral over 0..T of S(u) - S(T)
     lived(T) = E[min(L, T)] = T S(T) + lost(T)
 
-These need no density, so a forced end of life is no special case. A preempted job starts again on a new machine,
-of age 0, after a restart of r hours, as often as necessary:
+These formulas need no density, so a forced end of life is no special case. Below, the age s is a second argument
+of S, lost and lived. A preempted job starts again on a new machine, of age 0, after a restart of r hours, as often
+as necessary. Its expected hours are
 
     E[T, s] = lived(T, s) + (1 - S(T, s)) (r + E[T, 0]),    E[T, 0] = T + (lost(T, 0) + (1 - S(T, 0)) r) / S(T, 0)
 
@@ -27,8 +29,8 @@ NEVER_HOURS = 1e9
 """More than a hundred thousand years. Longer expected times count as infinite, because no model of lifetimes is
 valid for them."""
 
-_MEAN_TOLERANCE = 1e-12  # of the mean lifetime: the integral ends when a step adds less than this share
-_MAX_STEP_HOURS = 1e12  # of the integral for the mean lifetime; a mean that needs longer steps is infinite
+_MEAN_TOLERANCE = 1e-12  # the integral for the mean lifetime ends when a step adds less than this share of it
+_MAX_STEP_HOURS = 1e12  # the longest step of that integral; a mean that needs longer steps is infinite
 
 _roots, _weights = np.polynomial.legendre.leggauss(5)
 QUADRATURE_NODES, QUADRATURE_WEIGHTS = 0.5 * (_roots + 1.0), 0.5 * _weights
@@ -108,26 +110,26 @@ def mean_hours(survival: Survival, age: float = 0.0) -> float:
 
 
 def scispot_eq7(survival: Survival, hours: ArrayLike) -> float | Array:
-    """Return E[W1(T)] as printed.
+    """Return E[W1(T)] of SciSpot Eq. 7, as printed there.
 
-    This is the hours that a preempted job on a new machine loses.
+    These are the hours that a preempted job on a new machine loses.
     """
     return expected_waste(survival, hours)
 
 
 def scispot_eq9(survival: Survival, hours: ArrayLike) -> float | Array:
-    """Return E[T] as printed.
+    """Return E[T] of SciSpot Eq. 9, as printed there.
 
-    This is the hours of a job on a new machine, with at most one preemption.
+    These are the expected hours of a job on a new machine, with at most one preemption.
     """
     return scispot_eq10(survival, hours, 0.0)
 
 
 def scispot_eq10(survival: Survival, hours: ArrayLike, age: ArrayLike) -> float | Array:
-    """Return E[T_s] as printed: T + integral over s..s+T of t f(t) dt.
+    """Return E[T_s] of SciSpot Eq. 10: T + integral over s..s+T of t f(t) dt.
 
-    It allows one preemption, which loses the machine's whole age. Its density is not conditioned on being alive at
-    s. `expected_hours` corrects both.
+    The printed formula allows one preemption, which loses the machine's whole age. Its density f is not
+    conditioned on being alive at age s. `expected_hours` corrects both.
     """
     hours, age = checked("hours", hours), checked("age", age)
     reached = alive(survival, age)
@@ -137,7 +139,7 @@ def scispot_eq10(survival: Survival, hours: ArrayLike, age: ArrayLike) -> float 
 
 
 def _hours_on_new_machine(survival: Survival, hours: Array, restart: float) -> Array:
-    """Return E[T, 0]."""
+    """Return E[T, 0] as the module's docstring defines it."""
     alive_at_end = alive(survival, hours)
     wasted = _lost(survival, hours, np.zeros(())) + (1.0 - alive_at_end) * restart
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -147,9 +149,10 @@ def _hours_on_new_machine(survival: Survival, hours: Array, restart: float) -> A
 
 
 def _lost(survival: Survival, hours: Array, age: Array) -> Array:
-    """Return E[L; L <= T].
+    """Return lost(T, s) as the module's docstring defines it, in hours.
 
-    The difference is integrated as a whole: two separate integrals would lose the digits of a rare loss.
+    The difference S(u) - S(T) is integrated as a whole, because two separate integrals would lose the digits of a
+    rare loss.
     """
     reach = np.clip(survival.end - age, 0.0, hours)[..., None]  # nothing lives past `end`
     alive_at_end = alive(survival, hours, age)[..., None]

@@ -5,7 +5,7 @@ The method generalises SpotTune Eq. 1-2 and SciSpot Eq. 11.
 A job uses machines of one offer, one after the other. On each machine it starts (`restart_seconds`), then
 alternates between work and checkpoints. Its stint on the machine ends with a checkpoint, when its steps are done
 or its hours are over. If the machine is lost earlier, the next machine repeats the work since the last checkpoint.
-By renewal,
+By renewal theory,
 
     dollars per step = E[dollars of a stint] / E[saved steps of a stint].
 
@@ -16,9 +16,11 @@ By renewal,
 
 The papers' formulas are special cases:
 
-- SciSpot's n c E[T] has one stint for the whole job, without refund, notice or checkpoints.
-- SpotTune's M (1 - p) price has a stint of one hour, with refund and notice, and machines are lost at its end. The
-  formula counts the steps of a whole hour even for a machine that is lost within the hour.
+- SciSpot's dollars of a job are n c E[T]: the number of machines, their price and the expected hours. This has one
+  stint for the whole job, without refund, notice or checkpoints.
+- SpotTune's dollars per step are M (1 - p) price: M is the time per step, and p the probability of a loss within
+  the hour. This has a stint of one hour, with refund and notice, and machines are lost at its end. The formula
+  counts the steps of a whole hour even for a machine that is lost within the hour.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from thriftune.market.running_time import expected_waste, failure_probability, l
 from thriftune.market.survival import HOURS_TOLERANCE, Array, Survival, alive, checked, checked_above_zero
 
 _HOUR = 3600.0  # seconds
-_BILLING_PIECES = 1024  # of a stint, in which the effects of billing units are summed
-_MAX_SEGMENTS = 20_000  # of a stint: more would take too much memory
+_BILLING_PIECES = 1024  # pieces of a stint over which the effects of billing units are summed
+_MAX_SEGMENTS = 20_000  # segments of a stint; more would take too much memory
 
 TO_THE_MOMENT = Billing(granularity_seconds=1e-6)
 """Bills exactly the time that the machine lives. No provider does, but the papers' formulas assume it."""
@@ -81,7 +83,7 @@ class Stint:
 
     steps: float = math.inf
     hours: float = math.inf
-    checkpoint_every_seconds: float = math.inf  # of work; inf: only at the stint's end and at a notice
+    checkpoint_every_seconds: float = math.inf  # seconds of work; inf: only at the stint's end and at a notice
     checkpoint_seconds: float = 0.0  # how long a checkpoint takes
     restart_seconds: float = 0.0  # billed time before the first step
 
@@ -105,12 +107,12 @@ class OfferStepCost:
 
     name: str
     dollars: float  # the sum of the six components below; inf if no work is ever saved
-    work: float  # for the step itself
-    lost: float  # for work that was lost
-    checkpoints: float  # for the time of checkpoints
-    restarts: float  # for the time of restarts
-    rounding: float  # for billed time beyond the machine's life: the rest of a billing unit or of the minimum
-    refund: float  # the refund, 0 or negative
+    work: float  # dollars for the step itself
+    lost: float  # dollars for work that was lost
+    checkpoints: float  # dollars for the time of checkpoints
+    restarts: float  # dollars for the time of restarts
+    rounding: float  # dollars for time billed beyond the machine's life, to fill a billing unit or the minimum
+    refund: float  # refunded dollars, 0 or negative
     seconds: float  # machine time per useful step, including lost work, checkpoints and restarts
     failure_probability: float  # the probability that the machine is lost during the stint
 
@@ -124,7 +126,10 @@ def rank(candidates: Iterable[Candidate], stint: Stint) -> list[OfferStepCost]:
 
 
 def step_cost(candidate: Candidate, stint: Stint) -> OfferStepCost:
-    """Return the cost of a useful step on this offer, by renewal."""
+    """Return the cost of a useful step on this offer.
+
+    The module's docstring has the formula.
+    """
     starts, ends, saves = _segments(candidate, stint)
     survival, stint_end = candidate.survival, saves[-1]
     checkpoint = stint.checkpoint_seconds / _HOUR
@@ -164,25 +169,25 @@ def step_cost(candidate: Candidate, stint: Stint) -> OfferStepCost:
 
 
 def spottune_eq2(seconds_per_step: float, price_per_hour: float, revocation_probability: float) -> float:
-    """Return the dollars per step as printed: M (1 - p) price.
+    """Return the dollars per step of SpotTune Eq. 2, as printed: M (1 - p) price.
 
-    p is the probability of a loss within the hour.
+    M is the time per step, and p the probability of a loss within the hour.
     """
     return seconds_per_step / _HOUR * (1.0 - revocation_probability) * price_per_hour
 
 
 def scispot_eq11(machines: int, price_per_hour: float, expected_hours: float) -> float:
-    """Return the dollars of a job as printed: n c E[T].
+    """Return the dollars of a job by SciSpot Eq. 11, as printed: n c E[T].
 
-    `scispot_eq9` is E[T] as printed.
+    n is the number of machines and c their price per hour. `scispot_eq9` returns E[T] as printed.
     """
     return machines * price_per_hour * expected_hours
 
 
 def _segments(candidate: Candidate, stint: Stint) -> tuple[Array, Array, Array]:
-    """Return the machine's ages at the start, end and checkpoint of each segment.
+    """Return the machine's ages when each segment starts, ends and is saved.
 
-    Ages are hours.
+    These are three arrays in hours. A segment is saved at the end of its checkpoint.
     """
     start, save = stint.restart_seconds / _HOUR, stint.checkpoint_seconds / _HOUR
     free = stint.hours - start
@@ -207,8 +212,8 @@ def _segments(candidate: Candidate, stint: Stint) -> tuple[Array, Array, Array]:
 def _billing_hours(billing: Billing, survival: Survival, stint_end: float) -> tuple[float, float]:
     """Return the expected hours per stint that billing adds, and those it refunds.
 
-    The added hours are billed beyond the machine's life. Lifetimes that are refunded as a whole are exact. Effects
-    that depend on the position within a billing unit are summed over short pieces of the stint.
+    The added hours are billed beyond the machine's life. The refund of whole lifetimes is computed exactly.
+    Effects that depend on the position within a billing unit are summed over short pieces of the stint.
     """
     free_until, unit = billing.refunded_first_seconds / _HOUR, billing.granularity_seconds / _HOUR
     edges = [

@@ -41,7 +41,8 @@ Intervals = dict[str, tuple[float, float]]
 HOUR, DAY = 3600.0, 86400.0
 QUANTILE_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 FORMS: tuple[type[Fitted], ...] = (Exponential, Weibull, GompertzMakeham, Bathtub, Phases)
-# The resolution of checkpoint schedules. Jobs of more than 20 h get a coarser one, so a schedule takes 1 or 2 s.
+# The finest resolution of checkpoint schedules, and the most steps of a schedule. Jobs of more than 20 h get a
+# coarser resolution, so that a schedule is computed within 1 or 2 s.
 MIN_RESOLUTION_HOURS, MAX_SCHEDULE_STEPS = 0.05, 400
 
 # --- prices -----------------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ class Revocations:
 def revocations(series: PriceSeries, max_price: float) -> Revocations:
     """Return the preemptions of a machine with this maximum price.
 
-    It is rented again after each.
+    After each preemption, a machine is rented again as soon as the price is not above the maximum.
     """
     if not 0.0 < max_price < math.inf:
         raise SettingError(f"max price {max_price:g} must be a number of dollars per hour above 0")
@@ -199,24 +200,24 @@ class FitFigures:
     parameters: dict[str, float] = field(default_factory=dict)
     intervals: Intervals = field(default_factory=dict)  # 95 % intervals of the parameters
     log_likelihood: float = math.nan
-    r2: float = math.nan  # of the CDF on the Kaplan-Meier curve
+    r2: float = math.nan  # R^2 of the distribution's CDF against the Kaplan-Meier curve
     mean: float = math.nan  # lifetime in hours
     failure: str = ""  # the reason if the fit failed
 
 
 def fit_default_form(lives: Lifetimes, type: str, zone: str | None = None) -> FitFigures:
-    """Fit the default distribution, with relatives.
+    """Fit the default distribution to a type's lifetimes and its relatives.
 
-    The fit is measured on the type's own machines only.
+    Relatives are similar machines, at a low weight. The measures of the fit are of the type's own machines only.
     """
     own = select_lifetimes(lives, type, zone)
     return _fit_figures("default", "likelihood, relatives", lives.fit(type, zone), own)
 
 
 def fit_form(form: type[Fitted], own: Lifetimes, by: By) -> FitFigures:
-    """Fit one distribution to the lifetimes `own`.
+    """Fit a distribution of this form to the lifetimes `own`, and measure the fit.
 
-    `Phases` is always fitted by likelihood, like the default: its intervals by least squares would take a minute.
+    `Phases` is always fitted by likelihood, because its intervals by least squares would take a minute.
     """
     by = "likelihood" if form is Phases else by
     intervals: Intervals = {}
@@ -246,7 +247,7 @@ def _fit_figures(
 
 
 def r_squared(model: Lifetime, curve: KaplanMeier) -> float:
-    """Return r2 of the model's CDF on the Kaplan-Meier curve.
+    """Return R^2 of the model's CDF against the points of the Kaplan-Meier curve.
 
     It is NaN if all points of the curve are equal.
     """
@@ -311,7 +312,7 @@ def checkpoint_figures(
 
 
 def ages_to_show(own: Lifetimes) -> tuple[float, list[float]]:
-    """Return the greatest observed age, and the ages to list in the output."""
+    """Return the greatest observed age, and the ages to list, in hours."""
     oldest = float(own.hours.max())
     quarters = (float(f"{share * oldest:.2g}") for share in (0.25, 0.5, 0.75))
     return oldest, sorted({0.0, *(age for age in (1.0, *quarters) if 0.0 < age < oldest)})

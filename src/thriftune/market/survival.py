@@ -15,10 +15,10 @@ from thriftune.errors import SettingError
 Array = NDArray[np.float64]
 
 HOURS_TOLERANCE = 1e-9
-"""Some microseconds. Sums of hours that differ by less are equal except for rounding errors."""
+"""3.6 microseconds. Times that differ by less count as equal, because rounding errors are that large."""
 
 
-_GRID_POINTS = 4000  # of the table from which lifetimes are drawn
+_GRID_POINTS = 4000  # rows of the table from which lifetimes are drawn
 _MAX_SAMPLED_HOURS = 1e4  # the end of that table if machines have no age limit
 
 
@@ -77,7 +77,7 @@ class LifetimeSampler:
 
     def __init__(self, survival: Survival) -> None:
         longest = min(survival.end, _MAX_SAMPLED_HOURS)
-        self._hours = longest * np.linspace(0.0, 1.0, _GRID_POINTS) ** 3  # finer towards 0: many live for minutes
+        self._hours = longest * np.linspace(0.0, 1.0, _GRID_POINTS) ** 3  # finer near 0: many live only minutes
         self._cdf = 1.0 - alive(survival, self._hours)
 
     def hours_at(self, quantiles: ArrayLike) -> Array:

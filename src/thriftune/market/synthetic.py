@@ -1,4 +1,4 @@
-"""Synthetic price histories and lifetimes, drawn from a seed.
+"""Synthetic price histories and lifetimes, drawn at random.
 
 Use them if you have no records. They resemble records in what matters to a tuner: how often and how far prices
 change, how often machines with a given maximum price are preempted, and how long machines live. The benchmark
@@ -9,8 +9,9 @@ benchmarks.market.synthetic compares them with the records.
   times the on-demand price.
 - "smooth" prices resemble EC2 from 2018 on. Many never change. The others change a little about every six hours,
   mostly in the direction of the previous change. Such prices do not predict preemptions.
-- Lifetimes resemble preemptible machines of Google Cloud in 2019, a bathtub. Some machines are lost within the
-  first hour and some during the day, more of the large ones. All others are lost after 24 hours.
+- Lifetimes resemble those of Google Cloud's preemptible machines in 2019, whose hazard was a bathtub curve. Some
+  machines are lost within the first hour and some during the day, with larger shares of large machines. All others
+  are lost after 24 hours.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class MarketKind:
 
 
 MARKET_KINDS = (
-    # Calm, as c1, m1, m3, t1: stable within some percent for weeks. A machine with a maximum price of 1.1 times
+    # Calm, as c1, m1, m3, t1: stable within a few percent for weeks. A machine with a maximum price of 1.1 times
     # the price is preempted in under 3 % of the hours.
     MarketKind(
         share=0.46,
@@ -92,8 +93,9 @@ MARKET_KINDS = (
 # product of an independent log-normal factor and one that is correlated over some 30 rows. The ninetieth
 # percentile is then five times the median, as in the record.
 MIN_GAP_SECONDS = 50.0
-GAP_SIGMA = 1.0  # of the log of the independent factor
-BURST_SIGMA, BURST_MEMORY = 1.0, 0.97  # of the log of the correlated factor, and its correlation from row to row
+GAP_SIGMA = 1.0  # standard deviation of the log of the independent factor
+# Standard deviation of the log of the correlated factor, and its correlation from row to row.
+BURST_SIGMA, BURST_MEMORY = 1.0, 0.97
 # The log-normal length of spikes. For g2, m4 and r3 the median is 4 to 30 minutes, the mean 20 to 140.
 SPIKE_MINUTES, SPIKE_SIGMA = 14.0, 1.9
 SPIKE_ROW_SECONDS = 300.0  # mean time between rows during a spike
@@ -104,10 +106,10 @@ CAP = 10.0  # EC2 allowed no bid above ten times the on-demand price
 # The share of markets whose prices can reach the cap, and the range of the highest bid in the others.
 CAPPED_MARKET_SHARE, UNCAPPED_MAX_BIDS = 0.6, (2.5, 7.0)
 
-CONSTANT_SHARE = 0.36  # of 1,241 markets of 2021, those with less than a change every other day
+CONSTANT_SHARE = 0.36  # share of 1,241 markets of 2021 that had less than one change in two days
 CONSTANT_BASE = 0.3  # share of the on-demand price; the lowest in the smooth record
 MOVING_BASE = (0.3, 0.5)  # share of the on-demand price at the start
-UPDATE_HOURS = (4.6, 7.6)  # between changes: from the first percentile to the third quartile of the record
+UPDATE_HOURS = (4.6, 7.6)  # hours between changes: first percentile and third quartile of the record
 # The size of changes of the log price, log-normal by market. The median change is 0.14 %.
 STEP, STEP_SIGMA = 0.0022, 1.0
 MOMENTUM = 0.7  # correlation of changes; three in four have the sign of the one before: 1/2 + asin(0.7) / pi
@@ -117,12 +119,13 @@ CORES = (2, 4, 8, 16, 32, 64)
 # The share lost in SciSpot's initial phase, by cores: Kaplan-Meier at 1 h.
 EARLY = (0.12, 0.18, 0.21, 0.20, 0.26, 0.55)
 LATE = (0.20, 0.15, 0.27, 0.38, 0.42, 0.30)  # share lost later in the day, by cores: Kaplan-Meier at 24 h
-EARLY_HOURS = 0.4  # tau1; SciSpot fits 0.5 or more, because its form has no slow phase
-LATE_HOURS = 8.0
+EARLY_HOURS = 0.4  # mean lifetime in the initial phase; SciSpot's tau1 is 0.5 or more, for lack of a slow phase
+LATE_HOURS = 8.0  # mean lifetime of machines that are lost later in the day
 END_HOURS, END_SPREAD_HOURS, END_SHAPE = 24.0, 0.8, 1.4
-"""The forced end of life. SciSpot's e^((t - b) / tau2) with b = 24 and tau2 = 0.8 loses machines from 22 hours on.
-In the record hardly any machine is lost between 22 and 24 hours; all are lost in the next 48 minutes, most of them
-soon."""
+"""The forced end of life: END_HOURS, plus END_SPREAD_HOURS times a draw from the beta distribution with parameters
+1 and END_SHAPE. SciSpot's e^((t - b) / tau2) with b = 24 and tau2 = 0.8 loses machines from 22 hours on. In the
+record hardly any machine is lost between 22 and 24 hours. All are lost in the next 48 minutes, most of them soon
+after 24 hours."""
 STOP_HOURS, STOP_SIGMA = 0.8, 2.0  # log-normal age at which a user stops a machine
 STOPPED = 0.75  # share of machines that users would stop if they lived long enough: 57 % of the record is censored
 

@@ -18,9 +18,9 @@ Hours = float | Array
 MIN_LIFETIME_HOURS = 1.0 / 3600.0
 """A second. Shorter recorded lifetimes count as this, because some distributions have no finite density at 0."""
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # for the mean, in each piece
-_PIECES = 400  # of the integral for the mean
-_HALVINGS = 60  # of a sample's interval: more than a float has bits
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # quadrature within a piece of the integral for the mean
+_PIECES = 400  # pieces of the integral for the mean
+_HALVINGS = 60  # steps of the bisection for a sample: more than a float has bits
 _NEGLIGIBLE_SURVIVAL = 1e-10  # the mean ignores later ages
 _MAX_AGE_HOURS = 1e9  # a distribution whose survival is not negligible at this age has no finite mean
 _MAX_SAMPLE_HOURS = 1e12  # a sample beyond this age is infinite
@@ -36,14 +36,14 @@ class Lifetime(ABC):
 
     @abstractmethod
     def log_survival(self, t: Array) -> Array:
-        """Return the log survival at ages `t`, none negative.
+        """Return the log survival at ages `t`, which are 0 or more.
 
         It is -inf from `end` on.
         """
 
     @abstractmethod
     def log_density(self, t: Array) -> Array:
-        """Return the log density at ages `t`, all above zero.
+        """Return the log density at ages `t`, which are above 0.
 
         At a forced end of life it is the log of the share of machines that end there.
         """

@@ -21,9 +21,12 @@ LIMIT_RATIO = 1.01
 class Bathtub(Fitted):
     """SciSpot's bathtub distribution.
 
-    The CDF is F(t) = `part` (1 - e^(-t / `early_hours`) + e^((t - `late_start`) / `late_hours`)), up to
-    `limit_hours`. The paper calls the parameters A, tau1, b and tau2. F need not reach 1: machines alive at the
-    limit end there.
+    Up to `limit_hours`, the CDF is F(t) - F(0) with
+
+        F(t) = `part` (1 - e^(-t / `early_hours`) + e^((t - `late_start`) / `late_hours`)).
+
+    The paper calls `part` A, `early_hours` tau1, `late_start` b and `late_hours` tau2. The CDF need not reach 1:
+    machines alive at the limit end there.
     """
 
     part: float
@@ -47,8 +50,8 @@ class Bathtub(Fitted):
             for part, early, late in ((0.45, 1.0, 0.8), (0.7, 3.0, 0.3))
         ]
 
-    # In place of `late_start`, the fit searches for the share of its possible late losses that occurs. This keeps
-    # F at or below 1.
+    # In place of `late_start`, the fit searches for a share between 0 and 1: F's late term at the limit, divided
+    # by the greatest late term for which F is at most 1.
 
     @classmethod
     def from_free(cls, free: Sequence[float], t: Array) -> Self:

@@ -20,7 +20,7 @@ ALARM_LOG_LIKELIHOOD = 8.0
 it."""
 
 _MAX_AGE_HOURS = 1e9  # where the search for a quantile ends
-_HALVINGS = 50  # of the interval of a quantile
+_HALVINGS = 50  # steps of the bisection for a quantile
 _MAX_CUMULATIVE_HAZARD = 700.0  # keeps sums finite for a machine that outlives the model's end
 
 MIN_OBSERVATIONS, MIN_LOSSES = 15, 4
@@ -28,15 +28,15 @@ MIN_OBSERVATIONS, MIN_LOSSES = 15, 4
 
 SETTLED_OBSERVATIONS, REFIT_INTERVAL = 60, 15
 """A new model is fitted to few observations, and might soon look wrong. It is fitted again after every
-`REFIT_INTERVAL` observations until it has `SETTLED_OBSERVATIONS`; until then no change is looked for."""
+`REFIT_INTERVAL` observations until it has `SETTLED_OBSERVATIONS`. Until then, changes are not detected."""
 
 
 class Watch:
     """A lifetime model that is fitted again when lifetimes no longer match it.
 
-    It runs Page's CUSUM test on the model's cumulative hazard, in which losses occur at rate 1 for every model.
-    Each third of lifetimes has its own sums, because the hazards of young and old machines may change
-    independently.
+    It runs Page's CUSUM test with the model's cumulative hazard in place of time. If the model is right, losses
+    then occur at rate 1. The model's terciles divide ages into three ranges. Each range has its own sums, because
+    the hazards of young and old machines may change independently.
     """
 
     def __init__(self, model: Lifetime) -> None:
@@ -50,15 +50,15 @@ class Watch:
         """Use this model, which was fitted to these observations, and reset the sums."""
         self.model = model
         ages = np.array([0.0, *_quantiles(model, (1 / 3, 2 / 3)), math.inf])
-        self._from, self._to = ages[:-1], ages[1:]  # the age ranges of the three thirds
-        self._sums = np.zeros((2, 3))  # log-likelihood ratios of a higher and a lower hazard, by third
+        self._from, self._to = ages[:-1], ages[1:]  # the bounds of the three age ranges
+        self._sums = np.zeros((2, 3))  # log-likelihood ratios of a higher and a lower hazard, by age range
         self._hours, self._ended = list(hours), list(ended)  # all observations since the last change
         self._last_zero = np.full((2, 3), len(hours))  # number of observations when each sum was last 0
 
     def see(self, hours: float, ended: bool) -> bool:
         """Add a lifetime and return whether it revealed a change.
 
-        After a change, `model` is a new one. Call it in the order in which machines end.
+        After a change, `model` is a new one. Call this method for machines in the order in which they end.
         """
         observations([hours], [ended])
         self.seen += 1
@@ -72,7 +72,7 @@ class Watch:
             np.minimum(-self.model.log_survival(ages), _MAX_CUMULATIVE_HAZARD)
             for ages in (np.clip(hours, self._from, self._to), self._from)
         )
-        hazard = hazard_at_end - hazard_at_start  # the cumulative hazard that the machine passed in each third
+        hazard = hazard_at_end - hazard_at_start  # the machine's cumulative hazard in each age range
         died = ended & (self._from < hours) & (hours <= self._to)
         for i, ratio in enumerate((HAZARD_RATIO, 1.0 / HAZARD_RATIO)):
             self._sums[i] = np.maximum(self._sums[i] + died * math.log(ratio) - (ratio - 1.0) * hazard, 0.0)

@@ -20,16 +20,17 @@ from thriftune.market.lifetime.kaplan_meier import KaplanMeier
 
 By = Literal["likelihood", "least_squares"]
 Starts = list[list[float]]
-"""Starting points of the search, each a list of parameters in their own units. A shorter list omits the last
-parameters: the same form without them. Schwarz's criterion decides between forms with and without them."""
+"""Starting points of the search, each a list of parameters in their own units. A shorter list stands for the
+distribution without its last parameters. Schwarz's criterion decides between the distributions with and without
+them."""
 
-MIN_LOSSES = 2  # preemptions without which no distribution is fitted
-MAX_TIED_SHARE = 0.05  # of preemptions at the same hour as another one; with more, the hours were rounded
+MIN_LOSSES = 2  # the fewest preemptions to which a distribution is fitted
+MAX_TIED_SHARE = 0.05  # largest share of equal lifetimes among preempted machines; with more, they were rounded
 MAX_SEPARATE_OBSERVATIONS = (
     5000  # more observations are grouped by age, because a fit's time grows with their number
 )
-GROUP_WIDTH = 0.004  # of a group of ages, as a share of the age
-BOOTSTRAP_FITS = 100  # for the intervals of a fit by least squares
+GROUP_WIDTH = 0.004  # width of a group of ages, as a share of the age
+BOOTSTRAP_FITS = 100  # number of fits for the intervals of a fit by least squares
 _IMPOSSIBLE = 1e12  # the cost of parameters that have no distribution
 
 
@@ -42,7 +43,7 @@ class FitParameter(NamedTuple):
     others."""
     width: float = 20.0
     """Standard deviation of the normal prior around the starting point, on that scale. The default is nearly flat;
-    it stops parameters from running away that the observations do not determine."""
+    it only bounds parameters that the observations do not determine."""
 
     def check(self, form: str, value: float) -> None:
         """Raise a SettingError unless `value` is possible.
@@ -83,12 +84,13 @@ class Fitted(Lifetime):
     def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
         """Return the starting points of the search.
 
-        `counts` are the weights of the observations.
+        `t` are the observed ages in hours, `died` is 1 for preempted machines and 0 for others, and `counts` are
+        the weights of the observations.
         """
 
     @classmethod
     def from_free(cls, free: Sequence[float], t: Array) -> Self:  # noqa: ARG003 (subclasses use the greatest age)
-        """Return the distribution with these parameters of the search.
+        """Return the distribution for these values on the scales of the search.
 
         `t` are the observed ages.
         """
@@ -203,7 +205,7 @@ class Fitted(Lifetime):
         return intervals
 
     def _gradient(self, i: int, free: Array, t: Array) -> Array:
-        """Return the gradient of parameter i in the parameters of the search.
+        """Return the gradient of parameter i by the parameters of the search.
 
         Parameter i is on its own scale. The gradient is a unit vector unless a subclass overrides `from_free`.
         """
@@ -236,11 +238,11 @@ class Fitted(Lifetime):
 
 
 def rounding_hours(t: Array, died: Any) -> float:
-    """Return the rounding error of recorded hours.
+    """Return the rounding error of recorded lifetimes, in hours.
 
-    The error is half of the smallest difference between two hours, or 0 if few preemptions share an hour. Without
-    a rounding error, a distribution could concentrate its density on the few distinct hours and gain likelihood
-    without limit.
+    The error is half of the smallest difference between two lifetimes. It is 0 if few preempted machines have
+    equal lifetimes. With many equal lifetimes and no rounding error, a distribution could concentrate its density
+    on the few distinct lifetimes and gain likelihood without limit.
     """
     distinct, counts = np.unique(t[died], return_counts=True)
     if counts[counts > 1].sum() <= MAX_TIED_SHARE * counts.sum():
@@ -252,7 +254,7 @@ def rounding_hours(t: Array, died: Any) -> float:
 def _log_likelihoods(model: Lifetime, t: Array, died: Any, rounding: float) -> Array:
     """Return the log-likelihood of each observation.
 
-    A preemption has the density at its hour, or the mean density within the rounding error of the hour.
+    The likelihood of a preemption is the density at that age, or the mean density within the rounding error.
     """
     alive = model.log_survival(t)
     if not rounding:

@@ -25,7 +25,7 @@ class KaplanMeier(Lifetime):
 
     ages: Array  # the ages of preemptions, rising, all above zero
     alive: Array  # the share of machines alive just after each age
-    variance: Array  # of each share, by Greenwood's formula
+    variance: Array  # the variance of each share, by Greenwood's formula
     rate: float  # preemptions per hour after the last age
 
     @classmethod

@@ -30,11 +30,11 @@ class Phases(Fitted):
     """
 
     young: float  # the share of machines that are lost early
-    young_hours: float  # the mean lifetime of these
-    scale_hours: float  # of the Weibull distribution
-    shape: float  # of the Weibull distribution
-    end_hours: float = math.inf  # the mean end of life; infinite if none was observed
-    spread_hours: float = 1.0  # standard deviation of the end of life
+    young_hours: float  # the mean lifetime of machines that are lost early
+    scale_hours: float  # the scale of the Weibull distribution
+    shape: float  # the shape of the Weibull distribution
+    end_hours: float = math.inf  # the mean age at the end of life; infinite if no end was observed
+    spread_hours: float = 1.0  # the standard deviation of that age
 
     PARAMETERS = (
         FitParameter("young", "logit", width=3.0),

@@ -28,7 +28,7 @@ def fit_lifetime(hours: Any, ended: Any, *, relatives: Sequence[Observed] = ()) 
     `relatives` are groups of lifetimes of similar machines, the most similar first: the same type in another zone
     or at another time of day, or another size of the family. Each group weighs at most as much as
     `MAX_RELATIVE_WEIGHT` observations, so it hardly changes the fit to many own observations. If `hours` is empty,
-    the first relatives are fitted at full weight.
+    the first group of relatives is fitted at full weight.
     """
     for group in relatives:
         if not (isinstance(group, tuple) and len(group) == 2):

@@ -68,8 +68,9 @@ class Lifetimes:
         return replace(self, **arrays)
 
     def fit(self, type: str, zone: str | None = None, night: bool | None = None) -> Phases:
-        """Fit the lifetimes of a type, in a zone and started at night or by day if given.
+        """Fit the default distribution to the lifetimes of a machine type.
 
+        `zone` and `night` select the machines in that zone, and those started at night (true) or by day (false).
         Other machines of the type, and other sizes of its family, are added at a low weight.
         """
         if type not in self.type:

@@ -28,10 +28,16 @@ __all__ = [
 
 
 class RevocationPredictor(Protocol):
-    """The interface of every model. Times are unix seconds, prices dollars per hour."""
+    """The interface of revocation models.
+
+    Times are unix seconds, and prices are dollars per hour.
+    """
 
     def fit(self, series: Series, rng: np.random.Generator | None = None) -> Self:
-        """Fit the prices of one market; the same series and rng give the same model."""
+        """Fit the model to the prices of one market, and return it.
+
+        The same series and the same state of `rng` give the same model.
+        """
 
     def probability(self, series: Series, t: ArrayLike, max_price: ArrayLike) -> float | NDArray[np.float64]:
         """Return the probability of a preemption in the hour after `t`.

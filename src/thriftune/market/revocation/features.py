@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from thriftune.market.revocation.price_curve import DAY, HOUR, Floats, PriceCurve
 
-Narrow = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 
 # Features that depend on the maximum price: 1 if a larger value makes a revocation likelier, -1 if less likely.
 _PRICE_DIRECTIONS = {
@@ -62,7 +62,7 @@ _SAME_TIME_OF_DAY = (_PAST_DAYS + np.arange(-2, 3)).ravel()
 _BATCH_QUERIES = 2048  # their past fits in the processor's cache
 
 
-def features(curve: PriceCurve, t: Floats, max_price: Floats) -> Narrow:
+def features(curve: PriceCurve, t: Floats, max_price: Floats) -> Float32s:
     """Return one row per query and one column per name in `NAMES`."""
     if not t.size:
         return np.empty((0, len(NAMES)), np.float32)
@@ -71,7 +71,7 @@ def features(curve: PriceCurve, t: Floats, max_price: Floats) -> Narrow:
     return np.concatenate([_features(curve, past, t[batch], max_price[batch]) for batch in batches])
 
 
-def _features(curve: PriceCurve, past: _Past, t: Floats, max_price: Floats) -> Narrow:
+def _features(curve: PriceCurve, past: _Past, t: Floats, max_price: Floats) -> Float32s:
     at = curve.index(t)
     price, maximum = curve.logs[at], np.log(max_price)
     changes_1h, rises_1h, moves_1h = curve.changes(t - HOUR, t)
@@ -118,10 +118,10 @@ class _Past:
         last = max(round(np.floor(t.max() / _GRID_SECONDS)) - _HOUR, self._origin)  # its next hour is over
         grid = np.arange(self._origin, last + 1) * _GRID_SECONDS
         price = curve.price(grid)
-        self._price: Narrow = np.log(price).astype(np.float32)
-        self._highest: Narrow = np.log(np.maximum(curve.highest_after(grid, HOUR), price)).astype(np.float32)
+        self._price: Float32s = np.log(price).astype(np.float32)
+        self._highest: Float32s = np.log(np.maximum(curve.highest_after(grid, HOUR), price)).astype(np.float32)
 
-    def exceeded_shares(self, t: Floats, price: Narrow, maximum: Narrow) -> list[Narrow]:
+    def exceeded_shares(self, t: Floats, price: Float32s, maximum: Float32s) -> list[Float32s]:
         """Return how often the maximum was exceeded within an hour in the past.
 
         The values are shares of past grid points, in pairs. The first of a pair is the share of points after which
@@ -142,29 +142,30 @@ class _Past:
         return [share for pair in pairs for share in pair]
 
     def _look_up(
-        self, t: Floats, points_before: NDArray[np.int64], price: Narrow, maximum: Narrow
-    ) -> tuple[Narrow, Narrow, Narrow, Narrow]:
+        self, t: Floats, points_before: NDArray[np.int64], price: Float32s, maximum: Float32s
+    ) -> tuple[Float32s, Float32s, Float32s, Float32s]:
         """Look up the grid points at these offsets before each query.
 
-        Return four arrays by query and grid point: exceeded, exceeded by ratio, known (each 0 or 1), and price
-        distance.
+        Return four arrays by query and grid point. The first three are 0 or 1: whether the maximum was exceeded,
+        whether it was exceeded by ratio, and whether the price is known. The fourth is the distance of the log
+        price from the present one.
         """
-        place = (np.floor(t / _GRID_SECONDS).astype(np.int32) - np.int32(self._origin))[:, None]
-        place = place - points_before.astype(np.int32)
-        known = place > 0
-        np.maximum(place, 0, out=place)
-        price_then, highest = self._price[place], self._highest[place]
+        index = (np.floor(t / _GRID_SECONDS).astype(np.int32) - np.int32(self._origin))[:, None]
+        index = index - points_before.astype(np.int32)
+        known = index > 0
+        np.maximum(index, 0, out=index)
+        price_then, highest = self._price[index], self._highest[index]
         above = (highest > maximum[:, None]) & known
         by_ratio = (highest - price_then > (maximum - price)[:, None]) & known
         distance = np.abs(price_then - price[:, None])
         return above.astype(np.float32), by_ratio.astype(np.float32), known.astype(np.float32), distance
 
 
-def _shares(above: Narrow, by_ratio: Narrow, weights: Narrow) -> tuple[Narrow, Narrow]:
-    """Return the weighted shares, smoothed by one more grid point.
+def _shares(above: Float32s, by_ratio: Float32s, weights: Float32s) -> tuple[Float32s, Float32s]:
+    """Return the weighted shares of exceeded grid points, by price and by ratio.
 
-    The additional point was exceeded with probability 0.1. Without it, a share of 0 would claim that a revocation
-    is impossible.
+    They are smoothed by an additional point of weight 1, which counts as exceeded by 0.1. Without it, a share of 0
+    would claim that a revocation is impossible.
     """
     total = weights.sum(axis=1) + np.float32(1.0)
     return (

@@ -49,7 +49,7 @@ class RevocationModel:
     def fit(self, series: Series, rng: np.random.Generator | None = None) -> RevocationModel:
         """Fit the prices of one market.
 
-        At least two days are needed, and up to some weeks improve the model.
+        The series must have at least two days. A longer one improves the model, up to a few weeks.
         """
         rng = rng or np.random.default_rng(0)
         curve = PriceCurve(series)
@@ -89,9 +89,10 @@ class RevocationModel:
 
 
 def _training_queries(curve: PriceCurve, t: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Return four maximum prices for each time, as users choose them.
+    """Return each time four times, and a maximum price for each of them.
 
-    Two lie slightly above the price, one is a multiple of it, one is a fixed level.
+    The maximum prices are like those that users choose. For each time, two are slightly above the price, one is a
+    multiple of the price, and one is a multiple of the median price.
     """
     price = curve.price(t)
     deltas = rng.uniform(LOWEST_DELTA, HIGHEST_DELTA, t.shape)

@@ -32,9 +32,9 @@ from thriftune.market.revocation.spottune_inputs import (
     training_times,
 )
 
-_WIDTH = 32  # of every layer; the papers do not give it
-_BORDER_SHARE = 0.25  # of RevPred's training rows, with a maximum price of Algorithm 2
-_MIN_MARGIN = 1e-6  # of the maximum above the price, as a share of the price; its logarithm is an input
+_WIDTH = 32  # width of every layer; the papers do not give it
+_BORDER_SHARE = 0.25  # share of RevPred's training rows that have a maximum price of Algorithm 2
+_MIN_MARGIN = 1e-6  # smallest margin above the price, as a share of it; the margin's logarithm is an input
 _BATCH_QUERIES = 4096
 
 Inputs = tuple[Floats, ...]
@@ -58,7 +58,7 @@ class TrainingLimits(TypedDict, total=False):
 class _Network(ABC):
     """The parts that both networks share.
 
-    These are scaled inputs, the class weights phi- and phi+, Adam, and the correction by Eq. 3.
+    These are scaled inputs, SpotTune's class weights phi- and phi+, Adam, and the correction by SpotTune Eq. 3.
     """
 
     _name: ClassVar[str]
@@ -134,7 +134,7 @@ class _Network(ABC):
 
     @abstractmethod
     def _max_prices(self, curve: PriceCurve, t: Floats, rng: np.random.Generator) -> Floats:
-        """Return the maximum prices to train with."""
+        """Return a maximum price to train with for each time `t`."""
 
     @abstractmethod
     def _inputs(self, curve: PriceCurve, t: Floats, max_price: Floats) -> Inputs:
@@ -233,7 +233,7 @@ def unweighted_log_odds(log_odds: Floats, positive_share: float, as_printed: boo
     """Undo the effect of class weights on a model's log odds (SpotTune Eq. 3).
 
     The weight phi- on positives and phi+ on negatives multiplies the model's odds by phi-/phi+, so the correction
-    divides by it. The printed equation multiplies once more; `as_printed` reproduces that.
+    divides by it. The printed equation multiplies by it again; `as_printed` reproduces that.
     """
     share = min(max(positive_share, 1e-6), 1.0 - 1e-6)
     shift = math.log(1.0 - share) - math.log(share)

@@ -92,7 +92,8 @@ class PriceCurve:
     def seconds_since_above(self, max_price: Floats, t: Floats) -> Floats:
         """Return the seconds since the price was last above `max_price`.
 
-        It is 0 where the price is above, and the time since the start where it never was.
+        The result is 0 where the price is above `max_price` at `t`. Where it never was above, the result is the
+        time since the start of the series.
         """
         at = self.index(t)
         after = at + 1  # no price in [after, at] is above

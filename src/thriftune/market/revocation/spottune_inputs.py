@@ -53,9 +53,9 @@ def random_max_prices(curve: PriceCurve, t: Floats, rng: np.random.Generator) ->
 def border_max_prices(curve: PriceCurve, t: Floats) -> Floats:
     """Return the maximum prices of SpotTune Algorithm 2.
 
-    Each is the price plus the trimmed mean of its changes per minute in the past hour. The paper interpolates
-    between the price changes. This does so with the changes known at `t`. Without it the trimmed mean would nearly
-    always be 0, because most minutes have no change.
+    Each is the price plus the trimmed mean of its changes per minute in the past hour. The price is interpolated
+    between its changes, as in the paper, but only between changes known at `t`. Without interpolation the trimmed
+    mean would nearly always be 0, because most minutes have no change.
     """
     minutes = t[:, None] - MINUTE * np.arange(PAST_RECORDS, -1, -1)
     at = curve.index(minutes)

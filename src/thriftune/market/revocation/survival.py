@@ -17,7 +17,8 @@ _MIN_PROBABILITY, _MAX_PROBABILITY = 1e-9, 1.0 - 1e-9
 def as_survival(probability: float) -> Exponential:
     """Return the lifetime distribution for this hourly preemption probability.
 
-    It is memoryless. Prices predict the next hour only, so the same probability is assumed for every later hour.
+    Prices predict the next hour only. The same probability is therefore assumed for every later hour, which makes
+    the distribution exponential.
     """
     if np.ndim(probability) or not isinstance(probability, Real) or not 0.0 <= probability <= 1.0:
         raise SettingError(f"probability {probability!r} must be one number between 0 and 1")

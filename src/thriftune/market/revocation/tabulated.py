@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from thriftune.errors import SettingError
 from thriftune.market.prices import PriceSeries
 
-# Maximum prices in the table, as a share of the price above it.
+# The maximum prices in the table: how far each is above the price, as a share of the price.
 _MARGINS = (1e-4, 1e-3, 0.01, 0.05, 0.2, 0.5, 1.0, 3.0, 9.0)
 _LOG_MARGINS = [math.log(margin) for margin in _MARGINS]
 

@@ -1,9 +1,9 @@
 """Gradient-boosted trees for binary labels.
 
 Features are binned, and the trees are monotone in chosen features. Each tree is a Newton step on the logistic
-loss. Trees have one depth and grow level by level from histograms. A split on a monotone feature must order the
-values of its two children, and the middle of these values bounds all leaves below them. So every tree is monotone,
-and their sum is.
+loss. All trees have the same depth and grow level by level from histograms. A split on a monotone feature must
+order the values of its two children, and the middle of these values bounds all leaves below them. Every tree is
+therefore monotone, and so is their sum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALL_LEFT = 255  # the bin of a node without a split: no row's bin is above it
 # Smaller improvements of the log loss do not count. Otherwise, if no label is positive, every tree would improve
 # the loss a little, without end.
 _MIN_IMPROVEMENT = 1e-6
-_MIN_GAIN = 1e-9  # of a split, above the noise of float sums
+_MIN_GAIN = 1e-9  # smallest gain of a split, above the noise of float sums
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,22 @@ class Growth:
 
     depth: int = 4
     learning_rate: float = 0.08
-    row_share: float = 0.5  # of the rows, drawn for each tree
-    column_share: float = 0.6
+    row_share: float = 0.5  # share of the rows that is drawn for each tree
+    column_share: float = 0.6  # share of the features that is drawn for each tree
     ridge: float = 10.0
     min_curvature: float = 5.0  # sum of p (1 - p) over the rows of a leaf
 
 
 @dataclass
 class Trees:
-    """Complete binary trees of one depth, with the inner nodes in heap order."""
+    """Complete binary trees of equal depth, with the inner nodes in heap order."""
 
     edges: list[Floats]  # per feature, rising; a value's bin is the number of edges below it
     start: float  # log odds before the first tree
     depth: int
     features: list[NDArray[np.intp]] = field(default_factory=list)
-    bins: list[Bins] = field(default_factory=list)  # a row goes right if its feature's bin is above
-    values: list[Floats] = field(default_factory=list)  # of the leaves
+    bins: list[Bins] = field(default_factory=list)  # a row goes right if its feature's bin is above the node's bin
+    values: list[Floats] = field(default_factory=list)  # the values of the leaves, in log odds
 
     def binned(self, x: NDArray[np.float32]) -> Bins:
         columns = [np.searchsorted(edges, x[:, i], side="left") for i, edges in enumerate(self.edges)]
@@ -181,7 +181,8 @@ def _grow(
 def _best_value(g: Floats, h: Floats, bounds: tuple[Floats, Floats], ridge: float) -> tuple[Floats, Floats]:
     """Return the leaf value within the bounds that lowers the loss most.
 
-    Also return how much it lowers the loss.
+    Also return how much it lowers the loss. `g` and `h` are the sums of the first and second derivatives of the
+    loss over the leaf's rows.
     """
     value = np.clip(-g / (h + ridge), *bounds)
     return value, -(g * value + 0.5 * (h + ridge) * value * value)
