@@ -2,8 +2,8 @@
 
 An allocation is fair when all trials of the stage have the same number of workers. In RubberBand (section 4.3) the
 number of slots is a multiple of the number of trials, or a divisor of it; with a divisor, trials of one worker
-train in rounds of equal size. A limit on parallel trials seldom leaves a divisor near it, so with such a limit the
-last round may be smaller than the others.
+train in rounds of equal size. If parallel trials are limited, there is often no divisor near the limit. With a
+limit, the last round may therefore be smaller than the others.
 """
 
 from __future__ import annotations

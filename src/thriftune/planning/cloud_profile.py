@@ -27,7 +27,8 @@ class CloudProfile:
       "per_function" bills the slots of a trial while it trains.
     - `data_gb`: gigabytes that each machine downloads once, at `data_price` dollars per gigabyte.
     - `survival`: how long a spot machine lives; None for an on-demand machine.
-    - `speed`: how many times as fast as on the profile's machine a step is.
+    - `speed`: the speed of training relative to the machine on which the training function's `Profile` was
+      measured; 2 means that a step takes half the time.
     - `max_machines`: the most machines that can be held at a time; None means no limit.
     """
 
@@ -101,14 +102,15 @@ class CloudProfile:
     def minimum_billed_seconds(self) -> float:
         """Return the minimum billed seconds of a machine.
 
-        It is 0 where functions are billed.
+        It is 0 with billing per function.
         """
         return self.minimum if self.billing == "per_instance" else 0.0
 
     def machines_needed(self, at_a_time: int, workers: int) -> int:
-        """Return the machines that `at_a_time` trials of `workers` workers need.
+        """Return how many machines `at_a_time` trials of `workers` workers need.
 
-        Trials that fit share a machine and are never split. A larger trial has whole machines of its own.
+        Trials that fit on a machine share machines and are never split. A larger trial has whole machines of its
+        own.
         """
         if workers > self.slots:
             return at_a_time * -(-workers // self.slots)
@@ -116,7 +118,10 @@ class CloudProfile:
 
 
 def with_default_waits(profiles: Sequence[CloudProfile], queue: float, init: float) -> list[CloudProfile]:
-    """Set `queue` and `init` in the profiles that state neither."""
+    """Return the profiles, with these seconds in those that have no waits.
+
+    A profile has no waits if its `queue` and its `init` are both 0.
+    """
     return [
         replace(profile, queue=queue, init=init) if profile.queue == profile.init == 0.0 else profile
         for profile in profiles

@@ -1,8 +1,8 @@
 """The expected seconds and dollars of a plan, stage by stage.
 
 All trials of a stage wait for each other at its end, so the longest path of the DAG is the sum of the longest
-paths of its stages, and its expectation is the sum of theirs. A stage that holds h machines, `new` of which are
-rented at its start, takes
+paths of its stages. The expected time is therefore the sum of the expected times of the stages. A stage that holds
+h machines, `new` of which are rented at its start, takes
 
     ready + train,    ready = queue + longest of `new` inits, or 0 without new machines,
                       train = time until the last of its trials is done.
@@ -82,7 +82,7 @@ class CostModel:
         return fair_allocations(self.spec.stages[i].trials, self.profile.most_workers, self.at_a_time)
 
     def predict(self, choices: Sequence[StageAllocation]) -> list[StageEstimate]:
-        """Return the estimate of each stage; the sums are those of the job."""
+        """Return the estimate of each stage; their sums are those of the job."""
         estimates: list[StageEstimate] = []
         before = self.initial
         cohorts: Cohorts = [] if before is None else [(before.machines, math.inf)]
@@ -175,9 +175,9 @@ class CostModel:
         return _TrainingTime(float(last_done.mean()), float(last_done.std()), float(seconds.mean()))
 
     def function_dollars(self, i: int, cloud: CloudProfile, allocation: Allocation) -> float:
-        """Return the dollars of stage `i` where functions are billed.
+        """Return the dollars of stage `i` with billing per function.
 
-        Each trial is billed while it trains.
+        The slots of each trial are billed while it trains.
         """
         slots = self.spec.stages[i].trials * allocation.workers
         seconds = self._training_time(i, cloud, allocation).seconds_per_trial
@@ -186,7 +186,7 @@ class CostModel:
     def data_gb(self, cloud: CloudProfile) -> float:
         """Return the gigabytes that each machine downloads.
 
-        They are those of the cloud, or else of the profile.
+        This is the `data_gb` of the cloud, or that of the profile if the cloud has none.
         """
         return cloud.data_gb or self.profile.data_gb
 
@@ -194,7 +194,8 @@ class CostModel:
 def release_oldest(cohorts: Cohorts, count: int, minimum: float) -> tuple[Cohorts, float]:
     """Release the `count` oldest machines.
 
-    Returns the cohorts that stay, and the machine-seconds that the released ones are below the billed `minimum`.
+    Returns the cohorts that stay, and how many machine-seconds the released machines lack to reach the billed
+    `minimum`.
     """
     staying, missing_seconds = [], 0.0
     for machines, age in cohorts:

@@ -3,8 +3,9 @@
 A stage that needs new machines has a SCALE task, in which the provider hands them over, and then one INIT_INSTANCE
 task per new machine. Every stage has one TRAIN task per trial and a SYNC task, which waits for all of them. If not
 all trials of a stage fit at a time, the next trial starts as soon as one is done, as in RubberBand's executor
-(section 5). RubberBand's simulator assigns each waiting trial to a predecessor in advance, which takes longer.
-Machines are released at the SYNC of the stage before, which takes no time. A job is done when its longest path is.
+(section 5). RubberBand's simulator assigns each waiting trial to a predecessor in advance, which makes stages
+longer. Machines that a stage does not need are released at the SYNC of the stage before. A SYNC takes no time. A
+job takes as long as the longest path through its tasks.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ class Dag:
     stages: list[StageTasks] = field(default_factory=list)
 
     def finish_times(self, seconds: Floats) -> Floats:
-        """Return when each task is done, from its duration.
+        """Return when each task is done, in seconds from the job's start.
 
-        Both arrays are (tasks, samples).
+        `seconds` is the duration of each task. Both arrays are (tasks, samples).
         """
         done = np.array(seconds, dtype=float)
         start = np.zeros(done.shape[1])
@@ -78,8 +79,8 @@ class Dag:
 def queued_finish_times(seconds: Floats, at_a_time: int) -> Floats:
     """Return when each trial is done if `at_a_time` trials run in parallel.
 
-    A waiting trial starts as soon as another one is done. `seconds` is the duration of each trial; both arrays are
-    (trials, samples).
+    The times are seconds from the start of the first trials. A waiting trial starts as soon as another one is
+    done. `seconds` is the duration of each trial; both arrays are (trials, samples).
     """
     if at_a_time >= len(seconds):
         return seconds
@@ -94,7 +95,7 @@ def queued_finish_times(seconds: Floats, at_a_time: int) -> Floats:
 
 
 def build_dag(spec: JobSpec, choices: Sequence[StageAllocation]) -> Dag:
-    """Return the tasks of a job whose stages run on these machines."""
+    """Return the DAG of a job whose stages run on these machines."""
     dag = Dag(choices)
     frontier: tuple[int, ...] = ()
     before: StageAllocation | None = None

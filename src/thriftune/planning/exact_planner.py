@@ -3,13 +3,14 @@
 It returns a lower bound as a proof. Plans are paths through a graph (plan_graph.py), and the best plan is a
 shortest path with a limit. Let A be the sum to minimize, and B the sum that must be at most b.
 
-1. For a price p of B, the least A + p B from any node to the end is found backwards, stage by stage. Its value at
-   the start, minus p b, is a lower bound of the best A (Lagrange). The price with the highest bound is searched.
+1. A price p says how many units of A a unit of B counts. For one price, the least A + p B from any node to the end
+   is found backwards, stage by stage. Its value at the start, minus p b, is a lower bound of the best A
+   (Lagrange). The planner searches for the price with the highest bound.
 2. Labels, which are pairs of A and B at a node, are extended forwards. A label is dropped if another label at its
-   node is better in both, if B cannot stay within its limit, or if A cannot get below the best path known. The
-   last test uses the bound of step 1 from the label's node on, at several prices, because each price is the
-   sharpest for some labels. A label that is continued by the best continuation at one of these prices is a path,
-   which may become the best path known.
+   node is better in both, if B cannot stay within its limit, or if A cannot get below that of the best path known.
+   The last test uses the bound of step 1 from the label's node on, at several prices, because each price gives
+   the highest bound for some labels. A label and its best continuation at one of these prices form a path, which
+   may become the best path known.
 
 Machines that are released below their billed minimum cost extra. The labels account for this with the ages of
 their young machines, which are those below the minimum. The bounds leave it out, and remain bounds. A label is
@@ -31,10 +32,10 @@ from thriftune.planning.plan_graph import Floats, PlanGraph
 
 Limited = Literal["seconds", "dollars"]
 
-_MAX_PRICES = 60  # tried in the search for the highest bound; a guard against slow convergence
+_MAX_PRICES = 60  # prices tried in the search for the highest bound; a guard against slow convergence
 _PRICE_FACTORS = np.geomspace(0.1, 10.0, 9)  # prices for the forward search, relative to that of the highest bound
 _TOLERANCE = 1e-9  # relative; the order in which floats are added must not decide
-_MAX_LABELS = 10_000  # of a stage; beyond it the search keeps the most promising and is no longer a proof
+_MAX_LABELS = 10_000  # of more labels of a stage, only the most promising are kept; the result is then not proven
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,8 @@ def find_best(
     The path has the fewest dollars within `limit` seconds, or the fewest seconds within `limit` dollars. Returns
     None if no path is within the limit.
 
-    - `risk`: seconds that are added for each squared second of a duration's variance.
-    - `cache`: the cache of earlier calls with the same graph, `limited` and `risk` and another limit. The call
-      uses it and adds to it.
+    - `risk`: seconds that are added to a duration for each squared second of its variance.
+    - `cache`: shared by calls that differ only in `limit`. The call uses the cache and adds to it.
     """
     search = _Search(graph, limited, limit * (1.0 + _TOLERANCE), risk, {} if cache is None else cache)
     if search.least_limited.value[0][0] > search.limit:
@@ -86,7 +86,7 @@ class _Continuations:
     """The best continuation from every node to the end at one price of B.
 
     All lists are indexed by stage, and their arrays by the node of the stage before. The first three lists have
-    one more element, which is 0 for the end.
+    one more element, an array of zeros for the nodes of the last stage.
     """
 
     price: float
@@ -204,9 +204,10 @@ class _Search:
         return bound, [free, *(self._continuations(price * factor) for factor in _PRICE_FACTORS)]
 
     def extend(self, i: int, labels: list[_Labels], continuations: list[_Continuations]) -> tuple[_Labels, bool]:
-        """Extend the last labels to every node of stage `i`, without hopeless ones.
+        """Return the labels of stage `i` that may be part of the best path.
 
-        Also returns whether these are all of them, rather than the most promising of too many.
+        They extend the last labels to every node of the stage. Also returns whether all such labels are included.
+        If they are too many, only the most promising are.
         """
         last = labels[-1]
         width = len(self.graph.nodes[i])
@@ -241,7 +242,7 @@ class _Search:
     def _complete(
         self, i: int, labels: list[_Labels], extended: _Labels, continuations: list[_Continuations]
     ) -> None:
-        """Consider, at each price, the best path that continues one of these labels."""
+        """Consider, for each price, the best path that continues one of these labels."""
         for best in continuations:
             is_within = extended.limited + best.b[i + 1][extended.node] <= self.limit
             total = np.where(is_within, extended.least + best.a[i + 1][extended.node], math.inf)
@@ -259,9 +260,9 @@ class _Search:
         limited: Floats,
         parent: NDArray[np.intp],
     ) -> _Labels:
-        """Return the labels with the ages of their young machines.
+        """Return labels of stage `i` with the ages of their young machines.
 
-        The dollars due for machines released below their minimum are added.
+        The dollars due for machines released below their minimum are added to the labels' sums.
         """
         before, now, came_from = self.graph.held(i - 1), self.graph.held(i), last.node[parent]
         young, age, owed = last.young[parent], last.age[parent], np.zeros(len(node))
@@ -289,7 +290,7 @@ class _Search:
         return _Labels(node, least, limited, parent, young[:, is_used], age[:, is_used], owed)
 
     def _undominated(self, labels: _Labels) -> NDArray[np.intp]:
-        """Return the labels that no other label at the same node dominates."""
+        """Return the indices of labels that no other label at their node dominates."""
         dollars, seconds = labels.least, labels.limited
         if self.limited == "dollars":
             dollars, seconds = seconds, dollars
@@ -316,7 +317,7 @@ def _select(labels: _Labels, rows: NDArray[np.intp]) -> _Labels:
 
 
 def _label_path(labels: list[_Labels], label: int) -> list[int]:
-    """Return the nodes of a label of the last stage."""
+    """Return the nodes on the path of a label of the last stage."""
     path = []
     for stage_labels in reversed(labels[1:]):
         path.append(int(stage_labels.node[label]))

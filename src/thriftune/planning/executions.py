@@ -25,7 +25,8 @@ from thriftune.planning.profile import Profile
 Floats = NDArray[np.float64]
 
 _Part = tuple[Literal["ready"], int, int] | tuple[Literal["train"], int, Allocation]
-"""The wait of a stage for a number of new machines, or the training of a stage with an allocation."""
+"""A part of a plan whose duration is drawn: a stage's wait for a number of new machines, or a stage's training
+with an allocation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class DurationSampler:
 def simulate_executions(
     spec: JobSpec, profile: Profile, choices: Sequence[StageAllocation], samples: int, rng: np.random.Generator
 ) -> Executions:
-    """Execute a plan `samples` times."""
+    """Return the outcomes of `samples` simulated executions of a plan."""
     graph = dag.build_dag(spec, choices)
     seconds = dag.sample_task_seconds(graph, spec, profile, samples, rng)
     ends = graph.finish_times(seconds)
@@ -119,7 +120,10 @@ def simulate_executions(
 
 
 def _release_oldest(held: list[tuple[int, Floats]], count: int, now: Floats, cloud: CloudProfile) -> Floats:
-    """Remove the `count` oldest machines from `held`, and return what they cost."""
+    """Remove the `count` oldest machines from `held`, and return their dollars.
+
+    The result has one element per execution.
+    """
     dollars = np.zeros_like(now)
     while count:
         machines, since = held.pop(0)

@@ -95,7 +95,7 @@ def asha(n: int, r: int, R: int, eta: int = 3) -> JobSpec:
     """
     _check(r=r, R=R, n=n, eta=eta)
     stages, step, rung = [], 0, r
-    while rung * eta <= R:  # above the last rung, fewer than eta times its steps are left
+    while rung * eta <= R:  # the last rung is at most R / eta; the last stage goes from there to R
         stages.append(brackets.BracketStage(n, step, rung))
         n = max(1, round(sum(1.0 if i < eta else (i // eta) / i for i in range(1, n + 1))))
         step, rung = rung, rung * eta

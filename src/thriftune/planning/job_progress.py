@@ -56,7 +56,7 @@ class JobProgress:
         self._history: History | None = None
         self._starts: list[float] = []  # of each stage that has begun, and the end of the last stage if it is over
         self._trials: list[int] = []  # the number of trials of each stage that has begun
-        self._seen = (-1, -1)  # past attempts and trials of the history that are counted
+        self._seen = (-1, -1)  # the numbers of past attempts and of trials of the history at the last update
         self._begin_stage(0)
 
     def _begin_stage(self, first: int) -> None:
@@ -70,7 +70,7 @@ class JobProgress:
         If the last stage is over, its end is the last element.
         """
         if self._history is not history:
-            assert history.started_at is not None, "only a driver asks, after it has recorded its start"
+            assert history.started_at is not None, "the driver must record its start before it calls this"
             self._history, self._starts, self._trials = history, [history.started_at], [self._spans[0].trials]
             self._seen = -1, -1
             self._begin_stage(0)
@@ -92,7 +92,10 @@ class JobProgress:
         return self._starts
 
     def stage_trials(self, history: History) -> list[int]:
-        """Return how many trials each stage has that has begun: those that reached it."""
+        """Return the number of trials of each stage that has begun.
+
+        Only trials that reached the stage count.
+        """
         self.stage_starts(history)
         return self._trials
 

@@ -1,4 +1,4 @@
-"""The time that a provider takes: constant, or fitted to recorded times."""
+"""The time that a provider takes, constant or fitted to recorded times."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ class Latency:
 
     @classmethod
     def of(cls, value: float | Sequence[float] | Latency) -> Latency:
-        """Return a constant latency for a number, a fitted one for several."""
+        """Return a constant latency for a number, a fitted one for a sequence.
+
+        The sequence has recorded seconds. A Latency is returned as it is.
+        """
         if isinstance(value, Latency):
             return value
         return cls(value) if isinstance(value, (int, float)) else cls.fit(value)

@@ -20,7 +20,7 @@ from thriftune.planning.profile import Profile
 Floats = NDArray[np.float64]
 
 _HOUR = 3600.0
-_MAX_PREEMPTIONS = 200  # of a trial; beyond it, the machines do not live long enough for the trial
+_MAX_PREEMPTIONS = 200  # with more preemptions of a trial, its machines do not live long enough for it
 
 
 def add_preemption_losses(

@@ -38,11 +38,11 @@ class MachineType:
 
     - `price`: dollars per hour, or a price series that grows while the study runs.
     - `slots`: trials that fit on a machine.
-    - `speed`: how many times as fast as on the machine of the recorded or stated step times a step is. Policies
-      use it until steps were timed.
+    - `speed`: the speed of training relative to the machine for which step times were recorded or stated; 2 means
+      that a step takes half the time. Policies use it until steps on this type have been timed.
     - `survival`: how long machines of this type live.
-    - `revocation`: where preemptions depend on the price, the model of that market. A type with neither `survival`
-      nor `revocation` is on-demand.
+    - `revocation`: the model that predicts preemptions from the price, if they depend on it. A type with neither
+      `survival` nor `revocation` is on-demand.
     - `notice_seconds`: time from the provider's interruption notice to the preemption.
     - `queue`, `init`: seconds until a machine is handed over, and then until it is ready.
     - `data_gb`: gigabytes that each machine downloads once.
@@ -91,7 +91,7 @@ class MachineType:
     def of(cls, cloud: CloudProfile) -> MachineType:
         """Return the machine type of a plan's cloud profile.
 
-        Where functions are billed, the machine itself costs nothing.
+        With billing per function, the machine itself costs nothing.
         """
         per_instance = cloud.billing == "per_instance"
         billing = Billing(

@@ -86,8 +86,8 @@ def place(
 def choose_slots(workers: int, free: Mapping[str, int]) -> dict[str, int] | None:
     """Choose free slots for the workers of one trial; None if there are too few.
 
-    A single machine is preferred, the one that keeps the fewest slots free. Otherwise as few machines as possible
-    are used. `free` is machine -> free slots, and the result is machine -> workers.
+    If the workers fit on one machine, the one that is left with the fewest free slots is chosen. Otherwise as few
+    machines as possible are used. `free` is machine -> free slots, and the result is machine -> workers.
     """
     fitting = [machine for machine, slots in free.items() if slots >= workers]
     if fitting:
@@ -112,11 +112,12 @@ def place_on_fewer(
 
     Also returns the other machines, to be released once they are empty. Machines are removed so that the fewest
     workers have to move. Workers that are displaced in turn are not counted, so sometimes more workers move than
-    necessary. This was compared with all choices on up to 5 machines: with 4 slots and powers of two it was never
-    so; with 8 slots and any sizes it was so in 1 of 100 cases, mostly by one or two workers and once by five.
+    necessary. The results were compared with all choices on up to 5 machines. With 4 slots and sizes that are
+    powers of two, no more workers moved than necessary. With 8 slots and any sizes, more moved in 1 of 100 cases,
+    mostly one or two more, and once five more.
 
-    If trials would have to wait, and fewer of their workers would if the smallest machines were removed, the
-    smallest are removed instead. Machines of reserved trials are never removed, even if more than `keep` machines
+    If some trials would then have to wait, the smallest machines are removed instead, provided that fewer workers
+    have to wait with that choice. Machines of reserved trials are never removed, even if more than `keep` machines
     stay. The caller must check `unplaced` before it releases a machine.
     """
     _check(wanted, machines, before, reserved)
@@ -135,7 +136,7 @@ def place_on_fewer(
 def _keep_in_place(
     wanted: Mapping[int, int], machines: Mapping[str, int], before: Placement, reserved: Collection[int]
 ) -> tuple[_Occupancy, list[int]]:
-    """Return the machines with all trials that stay, and the trials to place."""
+    """Return the occupancy by all trials that stay, and the trials to place."""
     occupancy = _Occupancy(machines)
     reserved_trials = set(reserved)
     for trial, workers in before.items():
@@ -186,19 +187,19 @@ class _Occupancy:
         # must be recomputed.
         self._leaving_bounds: list[tuple[float, int, str]] = []
         self._bounds_size = 0
-        # Sets of trials that share a machine, or have several, and are all smaller than `_groups_size`. All trials
+        # Sets of trials that occupy the same machines, and are all smaller than `_groups_size`. Either all trials
         # of a set leave, or none.
         self._groups: list[_Departure] = []
         self._groups_size = 0
 
     def has_room(self, workers: Mapping[str, int]) -> bool:
-        """Tell whether these workers of one trial (machine -> workers) fit now."""
+        """Return whether these workers of one trial (machine -> workers) fit now."""
         if len(workers) > 1:
             return all(not self._occupants[each] and count <= self._slots[each] for each, count in workers.items())
         return all(count <= self._free[each] for each, count in workers.items())
 
     def may_stay(self, workers: Mapping[str, int]) -> bool:
-        """Tell whether a trial may keep its machines.
+        """Return whether a trial may keep its machines.
 
         The machines must exist, have room for its workers, and be no more than needed.
         """
@@ -263,7 +264,7 @@ class _Occupancy:
     def _trials_to_displace(self, size: int) -> list[int] | None:
         """Return the trials to displace from one machine for a trial of this size.
 
-        They are smaller, and have the fewest workers in all.
+        They are smaller than it, and together have the fewest workers. Returns None if that is impossible.
         """
         if self._bounds_size != size:
             self._bounds_size = size
@@ -290,9 +291,9 @@ class _Occupancy:
         return None
 
     def _groups_to_displace(self, size: int) -> list[int] | None:
-        """Return the trials to displace so that enough machines are empty.
+        """Return the trials to displace so that machines with `size` slots are empty.
 
-        They are smaller, and have the fewest workers in all.
+        They are smaller than `size`, and together have the fewest workers. Returns None if that is impossible.
         """
         if self._groups_size != size:
             self._groups_size = size
@@ -319,7 +320,10 @@ class _Occupancy:
         return {machine: size}
 
     def _occupy_several(self, trial: int, size: int) -> dict[str, int]:
-        """Occupy the largest empty machines, and a small one for the last workers."""
+        """Occupy the largest empty machines, and a small one for the last workers.
+
+        Returns machine -> workers.
+        """
         workers: dict[str, int] = {}
         while (left := size - sum(workers.values())) > 0:
             enough = bisect_left(self._machine_sizes, left)
@@ -375,7 +379,7 @@ class _Occupancy:
 class _Departure(NamedTuple):
     """Trials that may leave together, and what that gains.
 
-    `gain` is in slots or machines. `workers` are those of all the trials.
+    `gain` is a number of slots or of machines. `workers` is the number of workers of all these trials.
     """
 
     gain: int
@@ -384,10 +388,10 @@ class _Departure(NamedTuple):
 
 
 def _cheapest_departures(needed: int, options: Sequence[_Departure]) -> list[_Departure] | None:
-    """Return the options that gain `needed` with the fewest workers.
+    """Return the options that gain at least `needed` with the fewest workers.
 
-    Returns None if all together gain too little. The search is dynamic programming. Of two equally good options,
-    the one with fewer workers is preferred, and then the first one given.
+    Returns None if all options together gain too little. The search is dynamic programming. Of two equally good
+    options, the one with fewer workers is preferred, and then the first one given.
     """
     by_gain: defaultdict[int, list[_Departure]] = defaultdict(list)
     for option in sorted(options, key=lambda option: option.workers):

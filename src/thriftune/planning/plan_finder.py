@@ -31,7 +31,7 @@ from thriftune.planning.profile import Profile
 Planner = Literal["exact", "greedy", "static", "naive_elastic"]
 
 _SIMULATIONS = 1000  # executions behind a probability: a standard error of 0.7 percentage points at 95 %
-_BISECTIONS = 12  # of the range of earlier deadlines; 2^-12 of the range is left
+_BISECTIONS = 12  # bisections of the range of earlier deadlines; 2^-12 of the range is left
 _RISK_ROUNDS = 3  # weights of the variance that are tried, each estimated from the best plan of the round before
 _MAX_GREEDY_STAGES = 12  # greedy planning takes long for more stages
 _ROUNDING = 1.0 + 1e-9  # a sum may exceed its limit by rounding
@@ -149,19 +149,21 @@ class PlanFinder:
         if best is None:
             raise self._impossible()
         cheapest = make_plan(self.model, best.choices, "exact", lower_bound=best.lower_bound)
-        fastest = exact_planner.find_best(self.graph, "dollars", cheapest.cost)  # of the plans that cost as little
+        # The fastest of the plans that cost no more.
+        fastest = exact_planner.find_best(self.graph, "dollars", cheapest.cost)
         if fastest is not None and fastest.lower_bound < cheapest.duration:
             faster = make_plan(self.model, fastest.choices, "exact", lower_bound=cheapest.lower_bound)
             cheapest = faster if faster.duration < cheapest.duration else cheapest
         return cheapest if self._is_likely_on_time(cheapest.choices) else self._find_likely_on_time(cheapest)
 
     def _find_likely_on_time(self, unlikely: Plan) -> Plan:
-        """Return the cheapest plan found that is likely enough on time.
+        """Return the cheapest plan found that is on time with the given probability.
 
-        The candidates are the plans that are cheapest within earlier deadlines. The plans of the other planners
-        are candidates, too. A quantile of the duration is estimated as its mean plus a multiple of its standard
-        deviation. The search needs a sum over stages. It therefore replaces the standard deviation by its tangent
-        at the best plan known, which is linear in the variance.
+        The candidates are the plans that are cheapest within earlier deadlines, and the plans of the other
+        planners. `unlikely` is the cheapest plan that is on time on average only. A quantile of the duration is
+        estimated as its mean plus a multiple of its standard deviation. The search needs a sum over stages. It
+        therefore replaces the standard deviation by its tangent at the best plan known, which is linear in the
+        variance.
         """
         other_planners = [planners.static, planners.naive_elastic]
         other_planners += [planners.greedy] if len(self.model.spec.stages) <= _MAX_GREEDY_STAGES else []
@@ -176,19 +178,20 @@ class PlanFinder:
         return make_plan(self.model, self._cheapest_of(on_time), "exact", lower_bound=unlikely.lower_bound)
 
     def _risk(self, choices: Sequence[StageAllocation]) -> float:
-        """Return the seconds that a squared second of variance counts.
+        """Return the weight of the variance, in seconds per squared second.
 
-        Each squared second of variance adds this to the quantile of the plan's duration.
+        Each squared second of variance adds this to the estimated quantile of a plan's duration. It is the slope
+        of the tangent at the plan with these choices.
         """
         seconds = self._sampler.seconds(choices)
         above_mean = float(np.quantile(seconds, self._probability) - seconds.mean())
         return max(0.0, above_mean) / (2.0 * float(seconds.var())) if seconds.var() else 0.0
 
     def _bisect_deadline(self, unlikely: Plan, risk: float) -> list[list[StageAllocation]]:
-        """Return plans that are likely on time, by bisection.
+        """Return plans that are on time with the given probability, by bisection.
 
-        The deadline is bisected between the fastest plan and one that is unlikely on time. `risk` is the seconds
-        that a squared second of variance counts.
+        The deadline is bisected between the durations of the fastest plan and of `unlikely`, which is not on time
+        with that probability. `risk` is the weight of the variance, in seconds per squared second.
         """
 
         def weighted_seconds(choices: Sequence[StageAllocation]) -> float:

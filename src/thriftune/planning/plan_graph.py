@@ -26,7 +26,8 @@ from thriftune.planning.cost_model import CostModel
 
 Floats = NDArray[np.float64]
 SEARCH_ALL_UP_TO = 16
-"""Machines. If a stage needs more, plans hold only numbers of machines that some stage needs, for speed."""
+"""The largest cluster for which all numbers of machines are searched. If a stage needs more machines, only numbers
+that some stage needs are searched, to save time."""
 
 
 class _Use(NamedTuple):
@@ -64,7 +65,10 @@ class PlanGraph:
 
     @cached_property
     def has_minimum_due(self) -> list[NDArray[np.bool_]]:
-        """Tell, by stage, whether new machines end it below their billed minimum."""
+        """Return, by stage, whether its new machines are below their minimum at its end.
+
+        The minimum is the billed one. The arrays have the shape of `new_billed`.
+        """
         return [billed < self.held(i).minimum_billed_seconds for i, billed in enumerate(self.new_billed)]
 
     @cached_property
@@ -153,7 +157,10 @@ def _sizes_to_search(cloud: CloudProfile, needed: set[int]) -> list[int]:
 
 
 def _useful_uses(model: CostModel, i: int, cloud: CloudProfile) -> list[_Use]:
-    """Return the feasible uses of stage `i` that no other one dominates."""
+    """Return the feasible uses of this machine type in stage `i`.
+
+    A use is left out if another one needs no more machines, no more time and no more function dollars.
+    """
     uses: list[_Use] = []
     max_machines = cloud.max_machines or math.inf
     by_function = cloud.billing == "per_function"
@@ -190,7 +197,11 @@ def _best_allocations(useful: list[_Use], machines: int, cloud: CloudProfile) ->
 def _transitions(
     model: CostModel, i: int, before: Sequence[StageAllocation | None], now: Sequence[StageAllocation]
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the `seconds`, `dollars` and `new_billed` arrays of stage `i`."""
+    """Return the arrays of `PlanGraph` for stage `i`.
+
+    They are the seconds, the dollars, and the newly billed seconds of each step from a node of the stage before to
+    a node of this one.
+    """
     kept = _kept(before, now)
     columns = [model.expect_stage(i, choice, kept[:, at]) for at, choice in enumerate(now)]
     seconds, dollars, billed = (np.stack(each, axis=1) for each in zip(*columns, strict=True))
@@ -198,7 +209,10 @@ def _transitions(
 
 
 def _kept(before: Sequence[StageAllocation | None], now: Sequence[StageAllocation]) -> NDArray[np.intp]:
-    """Return the machines kept between nodes, as (nodes before, nodes)."""
+    """Return how many machines each node keeps from each node of the stage before.
+
+    The shape is (nodes before, nodes).
+    """
     machines_before = np.array([0 if node is None else node.machines for node in before], np.intp)
     machines = np.array([node.machines for node in now], np.intp)
     types_before, types = (

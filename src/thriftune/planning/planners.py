@@ -52,7 +52,7 @@ class PlanRequest:
 
 
 def static(request: PlanRequest) -> list[StageAllocation] | None:
-    """Return the best cluster that has the same size in all stages."""
+    """Return the best plan with the same cluster in all stages, or None."""
     return request.best_of(fixed_clusters(request.model, request.clouds))
 
 
@@ -81,7 +81,7 @@ def fixed_cluster(model: CostModel, cloud: CloudProfile, machines: int) -> list[
 
 
 def naive_elastic(request: PlanRequest) -> list[StageAllocation] | None:
-    """Return the best plan with the same number of workers for every trial.
+    """Return the best plan with the same number of workers for every trial, or None.
 
     The cluster of each stage has the size that these workers need.
     """
@@ -98,9 +98,9 @@ def _same_worker_plans(model: CostModel, clouds: Sequence[CloudProfile]) -> Iter
 
 
 def _is_feasible(model: CostModel, i: int, choice: StageAllocation) -> bool:
-    """Tell whether stage `i` can run on these machines.
+    """Return whether stage `i` can run on these machines.
 
-    The limits on machines and parallel trials count, and machines must live long enough.
+    It can if the choice is within the limits on machines and parallel trials, and if machines live long enough.
     """
     within_limits = choice.machines <= (choice.cloud.max_machines or math.inf)
     within_limits &= choice.allocation.at_a_time <= (model.at_a_time or math.inf)
@@ -111,7 +111,8 @@ def greedy(request: PlanRequest) -> list[StageAllocation] | None:
     """Return the plan of RubberBand's Algorithm 2.
 
     It starts from the best fixed cluster, and from two and three times its size. In each iteration it shrinks the
-    stage that saves the most dollars per second of delay, until no stage saves any. The best result counts.
+    stage that saves the most dollars per second of delay, until no stage saves any. The best of the results is
+    returned, or None.
     """
     start = static(request)
     if start is None:
@@ -181,7 +182,7 @@ def _next_smaller(model: CostModel, i: int, choice: StageAllocation) -> StageAll
 
 
 def _feasible_allocations(model: CostModel, i: int, cloud: CloudProfile) -> list[tuple[int, Allocation]]:
-    """Return (machines needed, allocation) for each feasible one of stage `i`."""
+    """Return (machines needed, allocation) for each feasible allocation of stage `i`."""
     pairs = ((cloud.machines_needed(*each), each) for each in model.allocations(i))
     return [
         (needed, each) for needed, each in pairs if _is_feasible(model, i, StageAllocation(cloud, needed, each))

@@ -30,8 +30,8 @@ def correct_profile(
     """Correct the profile and the speeds by all attempts that ended by `until`.
 
     The seconds per step for a number of workers, and the speed of a machine type, are scaled by how much longer
-    steps took with it than predicted. What no attempt has used yet is scaled by the ratio over all attempts. `std`
-    becomes the observed deviation between trials, if there are at least two.
+    steps took with it than predicted. Numbers of workers and machine types that no attempt has used yet are scaled
+    by the ratio over all attempts. `std` becomes the observed deviation between trials, if there are at least two.
     """
     attempts = list(_timed_attempts(history, until, profile, {cloud.name: cloud for cloud in clouds}))
     if not attempts:
@@ -67,12 +67,11 @@ def _timed_attempts(
 
 
 def _step_seconds(attempt: PastAttempt, profile: Profile) -> tuple[int, float]:
-    """Return the timed steps of an attempt, and their seconds.
+    """Return the number of timed steps of an attempt, and their seconds.
 
-    The seconds are without saves and startup. The time between reports is used if the attempt has several.
-    Otherwise it is the whole attempt, from which the profile's `startup` is taken if the attempt resumed from a
-    checkpoint. An attempt that ended within a step has no such time. The last step was saved if it can be resumed
-    from.
+    The seconds are without saves and startup. If the attempt has several reports, the time between them is used.
+    Otherwise the time of the whole attempt is used, less the profile's `startup` if the attempt resumed from a
+    checkpoint. If its last step was not saved, it may have ended within a later step, so no step counts as timed.
     """
     saving = profile.checkpoint if attempt.resumable_step == attempt.last_step else 0.0
     if attempt.timed_steps:

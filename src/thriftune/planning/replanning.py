@@ -25,7 +25,7 @@ from thriftune.planning.profile_correction import correct_profile
 from thriftune.state.history import History
 
 MAX_DEVIATION = 0.05
-"""Relative difference between an assumption of a plan and its observed value up to which the plan stays."""
+"""The plan stays if no observed value differs from the plan's assumption by more than this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _departs(
     profile: Profile,
     clouds: Sequence[CloudProfile],
 ) -> bool:
-    """Tell whether an assumption of the plan is off by more than MAX_DEVIATION.
+    """Return whether an assumption of the plan is off by more than MAX_DEVIATION.
 
     The assumptions are compared with what is known when the stage begins.
     """

@@ -45,9 +45,10 @@ def job_of_study(spec: Spec) -> tuple[JobSpec, list[str]]:
 
 
 def _brackets_in_turn(kinds: Sequence[Sequence[BracketStage]], trials: int | None) -> JobSpec:
-    """Return brackets of each kind in turn, one after the other, for a number of trials.
+    """Return the job of brackets that run one after the other, the kinds in turn.
 
-    Without a number, return one bracket of each kind. The last bracket may have fewer trials than its kind.
+    The brackets have `trials` trials in all. If `trials` is None, the job has one bracket of each kind. The last
+    bracket may have fewer trials than its kind.
     """
     sizes = [kind[0].trials for kind in kinds]
     remaining = sum(sizes) if trials is None else trials
@@ -61,7 +62,10 @@ def _brackets_in_turn(kinds: Sequence[Sequence[BracketStage]], trials: int | Non
 
 
 def _bracket_job(stages: Sequence[BracketStage], trials: int) -> JobSpec:
-    """Return the job of one bracket. A bracket with fewer trials promotes the same share of them."""
+    """Return the job of one bracket with this number of trials.
+
+    A bracket with fewer trials than its kind promotes the same share of them.
+    """
 
     def promoted(count: int, pair: tuple[BracketStage, BracketStage]) -> int:
         stage, next_stage = pair

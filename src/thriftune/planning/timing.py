@@ -140,6 +140,8 @@ def _time_single_report(attempt: ObservedAttempt, report: _FirstReport) -> Trial
 def startup_seconds(attempt: ObservedAttempt, seconds_per_step: float, resume_step: int = 0) -> float:
     """Return the seconds from the start of the attempt to the start of its first step.
 
+    `resume_step` is the last step of the checkpoint that the attempt resumed from, or 0 for a new trial.
+
     The first step is assumed to take as long as the attempt's other steps, or `seconds_per_step` if there are
     none. The attempt's own steps are preferred, because the machine's speed may have changed since the other
     measurement.
@@ -163,7 +165,7 @@ def _checkpoint_seconds(reports: Sequence[_FirstReport]) -> float:
 
 
 def summarize_trials(rows: Sequence[TimingRow], resumed: Sequence[float], config: Config) -> StepTimes:
-    """Return the profile that the rows give, with its remarks.
+    """Return the profile that these rows give, with remarks on its limits.
 
     `resumed` holds the measured seconds to resume trials from their checkpoints, if any were resumed.
     """

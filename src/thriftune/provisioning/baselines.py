@@ -60,7 +60,7 @@ class CheapestSpot(_SingleSpot):
 class FastestSpot(_SingleSpot):
     """A policy that rents the fastest spot type.
 
-    Of several, it rents the one that is cheapest when the study starts.
+    Of several equally fast types, it rents the one that is cheapest when the study starts.
     """
 
     def _rank(self, machine_type: MachineType, start: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ released.
 
 Each trial has one worker, as with all policies. The plan uses the step times of the workload until steps were
 timed, and its restart and save times throughout. Prices are assumed to stay as they are when a stage begins. A
-type that is preempted by price is not used, because plans know lifetimes but no maximum prices.
+type whose preemptions depend on its price is not used, because plans know lifetimes but no maximum prices.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Elastic(RentingPolicy):
     def choose_machine(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
         """Request the planned type, or another one after RETRY_SECONDS of waiting.
 
-        Of the other types that are as fast, the one with the fewest dollars per step is requested; if none is as
-        fast, the fastest.
+        Of the other types that are at least as fast, the one with the fewest dollars per step is requested. If
+        none is as fast, the fastest one is.
         """
         stage = self.current_stage(history)
         planned = self.machine_types[stage.choice.cloud.name]
@@ -86,10 +86,10 @@ class Elastic(RentingPolicy):
         return MachineRequest(min(others, key=lambda each: seconds[each.name]).name)
 
     def accepts(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
-        """Accept a machine of the planned type, or one rented for this trial.
+        """Return whether the trial may run on this machine.
 
-        The latter must have been rented in this stage. Any machine is accepted while the planned type may not be
-        requested.
+        It may if the machine is of the planned type, or was rented for the trial in this stage. Any machine is
+        accepted while the planned type may not be requested.
         """
         stage = self.current_stage(history)
         if machine.offer == stage.choice.cloud.name:
@@ -99,7 +99,7 @@ class Elastic(RentingPolicy):
         return not self.may_request(self.machine_types[stage.choice.cloud.name], history, now)
 
     def keeps_idle(self, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
-        """Keep a machine that the next stage needs."""
+        """Return whether the next stage needs this machine."""
         next_choice = self.current_stage(history).next_choice
         if next_choice is None or machine.offer != next_choice.cloud.name or machine.is_leaving:
             return False

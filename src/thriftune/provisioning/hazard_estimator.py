@@ -3,7 +3,7 @@
 It uses known lifetimes, and corrects them by the machines of the study. The known lifetimes may be those of other
 machines, or of another time. Their shape is kept and their rate corrected: n preemptions where e were expected
 multiply it by (d + n) / (d + e), with a constant d. Machines that are preempted at the same moment have a common
-cause. With k times as many preemptions as moments, each preemption counts 1 / k.
+cause. If preemptions come in groups of k at the same moment on average, n and e are first divided by k.
 """
 
 from __future__ import annotations

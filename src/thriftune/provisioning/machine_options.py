@@ -30,8 +30,8 @@ _MAX_PRICE_MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # maximum prices to try, as a
 _ROUNDING_HOURS = 1.0 / 3600.0
 _MAX_EXPONENT = 50.0  # avoids an overflow of exp
 _BUCKETS_PER_E = 20  # step times within 5 % share a bucket: this many buckets per factor of e
-_MEAN_PRICE_HOURS = 6.0  # the price of a machine is the mean of the current price and that of this time
-_MIN_SURVIVAL = 1e-3  # of a step; below it a machine type is unusable
+_MEAN_PRICE_HOURS = 6.0  # the price used is halfway between the current one and the mean of these last hours
+_MIN_SURVIVAL = 1e-3  # if fewer machines than this share live for a step, a machine type is unusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Hazards:
     """The preemptions per hour of a new machine with this maximum price."""
 
     max_price: float | None
-    soon: float  # over the hours to come
+    soon: float  # over the next HORIZON_HOURS, or the rest of the longest lifetime if that is shorter
     refund_period: float  # over the refund period; 0 without one
 
 
@@ -80,8 +80,8 @@ class OptionCosts:
     ) -> Iterator[MachineOption]:
         """Yield options of new machines of these types.
 
-        They are used until they are preempted, or with rotation. `trial` None stands for an average trial. Types
-        on which a step is hopeless are left out.
+        They are used until they are preempted, or with rotation. A trial of None stands for an average trial.
+        Types whose machines hardly ever live for a step are left out.
         """
         for machine_type in machine_types:
             costs = self._costs_of(machine_type, history, now)
@@ -95,7 +95,7 @@ class OptionCosts:
     def present_machine(
         self, trial: TrialRecord, machine: Machine, history: History, now: float, machine_type: MachineType
     ) -> MachineOption:
-        """Return the option of using this present machine."""
+        """Return the option of using this machine, which the study already has."""
         costs = self._costs_of(machine_type, history, now)
         step = self._step_times.seconds(trial, machine_type.name, history) / HOUR
         age, refunded = machine.seconds(now) / HOUR, machine_type.billing.refunded_first_seconds / HOUR
@@ -140,7 +140,7 @@ class OptionCosts:
     ) -> float:
         """Return the hours that preemptions cost per hour of work.
 
-        The maximum price is the best one.
+        The maximum price is the one that makes them fewest.
         """
         step = self._step_times.seconds(trial, machine_type.name, history) / HOUR
         lowest = math.inf
@@ -152,9 +152,10 @@ class OptionCosts:
     def _best_uses(
         self, machine_type: MachineType, costs: _TypeCosts, step: float
     ) -> list[tuple[float | None, UsefulHourCost]]:
-        """Return the best use until preemption, and the best rotation if that is cheaper.
+        """Return the best use until preemption, and the best rotation if cheaper.
 
-        Each has the maximum price that makes its cost lowest.
+        Each is a pair of the maximum price that makes the cost lowest, and that cost. The list is empty if too few
+        machines live for a step of `step` hours.
         """
         start, unbilled = self.start_hours(machine_type), machine_type.queue_latency.mean / HOUR
         refunded = machine_type.billing.refunded_first_seconds / HOUR
@@ -184,7 +185,7 @@ class OptionCosts:
         return [*uses, (rotating_max_price, rotating)] if rotating.dollars < staying.dollars else uses
 
     def _costs_of(self, machine_type: MachineType, history: History, now: float) -> _TypeCosts:
-        """Return what is known about a type now; computed once per moment."""
+        """Return the present price and hazards of a type, computed once per moment."""
         computed_at = history, now, len(history.fleet.past)
         if self._computed_at != computed_at:
             self._computed_at, self._type_costs = computed_at, {}
@@ -211,7 +212,7 @@ class OptionCosts:
     def _preemption_costs(self, machine_type: MachineType, hazard: float, step: float) -> tuple[float, float]:
         """Return the hours of work that a preemption loses, and the overhead of saves.
 
-        The overhead is a share of the work. `step` is the duration of a step in hours.
+        The overhead is the time of saves as a share of the work. `step` is the duration of a step in hours.
         """
         if not hazard or self._workload.can_save_within(machine_type.notice_seconds, step * HOUR):
             return 0.0, 0.0
@@ -222,7 +223,7 @@ class OptionCosts:
 
 
 def _may_finish_step(machine_type: MachineType, step: float, age: float) -> bool:
-    """Tell whether enough machines of this age live for another step."""
+    """Return whether enough machines of this age live for another step."""
     return machine_type.survival is None or float(alive(machine_type.survival, step, age)) > _MIN_SURVIVAL
 
 

@@ -21,7 +21,8 @@ from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 
 _MAX_SAVING_SHARE = 0.01
-"""The largest share of its time that a trial saves on an on-demand machine, which may fail all the same."""
+"""The largest share of its time that a trial spends on saves on an on-demand machine. It saves there, too, because
+such a machine can fail."""
 
 _MIN_SECONDS_BETWEEN_SAVES = 10.0
 
@@ -32,7 +33,7 @@ _RETRY_SECONDS = 30.0
 class PlanFollower(Provisioner):
     """A provisioner that follows a plan.
 
-    `machines_fail` says that machines may fail, as real ones do, so that trials must save now and then.
+    With `machines_fail`, on-demand machines may fail, as real ones do, so trials save there, too.
     """
 
     def __init__(self, plan: Plan, *, machines_fail: bool = False) -> None:
@@ -79,7 +80,7 @@ class PlanFollower(Provisioner):
     def _adjust(self, at: float, history: History) -> Iterator[ev.Decision]:
         """Rent and release machines until the study holds those of the current stage."""
         stage = self._stage(history)
-        if stage is None:  # the plan is over, and has no machines for what the study may still wait for
+        if stage is None:  # the plan is over, and has no machines for trials that may still wait
             for machine in history.machines.values():
                 if not machine.running and not machine.is_leaving and machine.id in history.fleet.rented_ids:
                     yield ev.Release(at, machine.id)
@@ -108,7 +109,10 @@ class PlanFollower(Provisioner):
         return number if number < len(self._spans) else None
 
     def _is_in(self, trial: TrialRecord | None, span: StageSpan, history: History) -> bool:
-        """Tell whether the trial has to train in this stage; None stands for a new trial."""
+        """Return whether the trial has to train in this stage.
+
+        None stands for a new trial.
+        """
         if trial is None:
             return span.begins == 0 and span.first <= len(history.created_ids) < span.last
         return span.first <= history.created_before(trial.id) < span.last and span.begins <= trial.step < span.ends
@@ -119,7 +123,7 @@ def _present(history: History, offer: str) -> list[Machine]:
 
 
 def _is_unavailable(history: History, offer: str) -> bool:
-    """Tell whether the type was refused again after its last arrival.
+    """Return whether the type was refused again after its last arrival.
 
     Waiting longer would cost the price of the machines that are present, maybe until the deadline.
     """

@@ -30,7 +30,7 @@ class PresentMachines(Provisioner):
         self.at_a_time = at_a_time
 
     def react(self, event: Event, history: History) -> Iterable[Decision]:
-        """Move the trials that exceed this study's share when the share changes."""
+        """Yield moves of trials that exceed this study's share when it changes."""
         share = history.machine_share
         if type(event) is not ShareChanged or share is None or share.workers is None:
             return

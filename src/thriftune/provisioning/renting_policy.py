@@ -76,14 +76,14 @@ class RentingPolicy(Provisioner):
         """Return the machine to rent for a waiting trial; None if it should wait."""
 
     def accepts(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
-        """Tell whether the trial may run on this machine, which has a free slot.
+        """Return whether the trial may run on this machine, which has a free slot.
 
         None stands for a new trial.
         """
         return True
 
     def should_leave(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
-        """Tell whether the trial should leave this machine and wait for another one.
+        """Return whether the trial should leave this machine and wait for another one.
 
         The machine is then released.
         """
@@ -103,7 +103,7 @@ class RentingPolicy(Provisioner):
         return None
 
     def keeps_idle(self, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
-        """Tell whether to keep a machine that no trial needs now."""
+        """Return whether to keep a machine that no trial needs now."""
         return False
 
     def next_check_at(self, history: History, now: float) -> float:  # noqa: ARG002
@@ -115,7 +115,7 @@ class RentingPolicy(Provisioner):
         return math.inf
 
     def may_request(self, machine_type: MachineType, history: History, now: float) -> bool:
-        """Tell whether this type may be requested now."""
+        """Return whether this type may be requested now."""
         return now >= self.next_request_at(machine_type.name, history)
 
     def next_request_at(self, type_name: str, history: History) -> float:
@@ -126,13 +126,16 @@ class RentingPolicy(Provisioner):
         return history.fleet.last_unavailable_at.get(type_name, -math.inf) + RETRY_SECONDS
 
     def was_last_available(self, machine_type: MachineType, history: History) -> bool:
-        """Tell whether the last request for this type was granted; True if there was none."""
+        """Return whether the last request for this type was granted.
+
+        The result is True if there was none.
+        """
         unavailable_at = history.fleet.last_unavailable_at.get(machine_type.name, -math.inf)
         arrived_at = history.fleet.last_arrival_at.get(machine_type.name, -math.inf)
         return unavailable_at == -math.inf or arrived_at > unavailable_at
 
     def steps_left(self, trial: TrialRecord, history: History) -> int:
-        """Return the steps that the trial certainly has to do.
+        """Return the number of steps that the trial still has to do.
 
         On a machine that can be preempted, steps after the last checkpoint count as not done.
         """
@@ -195,7 +198,7 @@ class RentingPolicy(Provisioner):
         return next(({each.id: 1} for each in free if self.accepts(trial, each, history, now)), None)
 
     def _is_for_another(self, machine: Machine, trial: TrialRecord | None, history: History) -> bool:
-        """Tell whether the machine's only free slot is reserved for another trial."""
+        """Return whether the machine's only free slot is reserved for another trial."""
         intended = machine.intended_trial
         if intended is None or machine.free_slots > 1 or (trial is not None and trial.id == intended):
             return False
@@ -229,7 +232,7 @@ class RentingPolicy(Provisioner):
                 return ()
 
     def _release_left_machines(self, event: ev.Ended, history: History) -> Iterator[ev.Decision]:
-        """Release the machines of a trial that this policy has moved away."""
+        """Yield releases of the machines that a trial has left for another one."""
         trial = history.trials[event.trial]
         if trial.end_reason != MOVE_REASON or not trial.past_attempts:
             return
@@ -239,7 +242,10 @@ class RentingPolicy(Provisioner):
                 yield ev.Release(event.at, machine_id)
 
     def _adjust(self, now: float, history: History) -> Iterator[ev.Decision]:
-        """Rent machines, move trials, release idle machines, and set the next check."""
+        """Yield decisions to rent machines, move trials and release idle machines.
+
+        Also set the time of the next check.
+        """
         coming = {rent.trial for rent in history.fleet.renting.values()}  # trials whose machines are not ready yet
         ready: dict[int, Machine] = {}  # trial -> the free machine that was rented for it
         idle = []
@@ -291,7 +297,7 @@ class RentingPolicy(Provisioner):
     def _rent_and_move(
         self, now: float, history: History, coming: set[int | None], ready: Mapping[int, Machine]
     ) -> Iterator[ev.Decision]:
-        """Rent machines for waiting trials, and replace those of running trials.
+        """Yield decisions to rent machines for waiting trials and to move running ones.
 
         `coming` are the trials whose machines are not ready yet. `ready` is trial -> the free machine rented for
         it.
@@ -329,9 +335,9 @@ class RentingPolicy(Provisioner):
                 yield ev.Rent(now, machine_id, request.machine_type, request.max_price, trial_id)
 
     def _ends_for_free(self, machine: Machine) -> bool:
-        """Tell whether the machine will be preempted with a refund.
+        """Return whether the machine will be preempted with a refund.
 
-        The refund is of its cost, or of its last billed unit.
+        The refund covers its whole cost, or the billing unit in progress.
         """
         billing = self.machine_types[machine.offer].billing
         if machine.notice is None:

@@ -59,7 +59,11 @@ class Reuse(RentingPolicy):
         return min(machine_types, key=lambda each: self._expected_dollars(each, trial, history, now))
 
     def accepts(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
-        """Accept a machine rented for the trial, or a young one of the cheapest type."""
+        """Return whether the trial may run on this machine.
+
+        It may if the machine was rented for it. It may also if the machine is of the cheapest type, and the trial
+        is expected to end there no later than on a new machine.
+        """
         if trial is not None and machine.intended_trial == trial.id and not machine.running:
             return True
         own = self.machine_types[machine.offer]
@@ -74,7 +78,7 @@ class Reuse(RentingPolicy):
         return bool(table.reuse(hours, min(age_hours(machine, now), float(table.ages[-1]))))
 
     def keeps_idle(self, machine: Machine, history: History, now: float) -> bool:
-        """Keep an idle machine for an hour, while more trials are to come."""
+        """Return whether to keep an idle machine: for an hour, if more trials follow."""
         last_used_at = max(machine.started_at, self._update_last_used(history).get(machine.id, 0.0))
         trials = self.workload.trials
         more_to_come = trials is None or len(history.created_ids) < trials or bool(history.waiting)

@@ -71,9 +71,9 @@ class ScaleToDemand(PresentMachines):
     def _release_spare(
         self, at: float, staying: Sequence[Machine], spare: int, history: History
     ) -> Iterator[ev.Decision]:
-        """Release rented machines of at most `spare` slots that are empty.
+        """Release empty rented machines that have at most `spare` slots together.
 
-        Then empty one more machine if the other machines have room for its trials.
+        Then move the trials of one more machine to other machines if these have room for them.
         """
         rented = [machine for machine in staying if machine.id in history.fleet.rented_ids and machine.slots]
         for machine in rented:

@@ -1,11 +1,11 @@
 """SpotTune's policy (Algorithm 1).
 
 It rents the spot machine with the lowest expected cost per step, for an hour at a time. The maximum price is the
-current price plus a random delta. The market model gives the probability p that the price passes it within the
-hour. The expected cost per step is M (1 - p) price (Eq. 2), where M is the measured seconds per step and price the
-mean of the last hour. A machine preempted in its first hour is free, so the policy seeks that risk. After an hour
-on a machine a trial moves on. A machine that was preempted, however soon, is requested again in the next round of
-the algorithm's loop.
+current price plus a random delta. The market model gives the probability p that the price exceeds this maximum
+within the hour. The expected cost per step is M (1 - p) price (Eq. 2), where M is the measured time per step and
+price the mean of the last hour. A machine preempted in its first hour is free, so the policy prefers machines that
+are likely to be preempted. After an hour on a machine, a trial moves to another one. A type whose machine was
+preempted, however soon, may be requested again in the next round of the algorithm's loop.
 """
 
 from __future__ import annotations

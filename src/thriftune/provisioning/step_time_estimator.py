@@ -2,8 +2,9 @@
 
 SpotTune calls it M and also updates it as trials run. On a type that the trial has used, its own steps are
 averaged. On another type, its step takes as long as on the types that it has used, scaled by how much faster that
-type was for other trials. The model is log seconds = trial - type, fitted alternately for trials and types. A type
-that no trial has used has its stated speed.
+type was for other trials. The model is log(seconds) = a - b, where a belongs to the trial and b, the log of the
+speed, to the type. It is fitted alternately for trials and types. A type that no trial has used has its stated
+speed.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class StepTimeEstimator:
         return {name: at_speed_1 * slowness for name, slowness in self._slowness.items()} | measured
 
     def is_timed(self, trial: TrialRecord, history: History) -> bool:
-        """Tell whether any step of this trial has been timed."""
+        """Return whether any step of this trial has been timed."""
         self._update(history)
         return bool(self._measured_seconds(trial, history))
 
@@ -141,7 +142,7 @@ class StepTimeEstimator:
     def _add_single_type(self, logs: Mapping[str, float], sign: int) -> None:
         """Add a trial to `_single_type_sums` if it has used a single type.
 
-        A `sign` of -1 removes the trial.
+        `logs` are the logs of its seconds per step by type. A `sign` of -1 removes the trial.
         """
         if len(logs) == 1:
             ((name, log),) = logs.items()

@@ -3,7 +3,7 @@
 It reserves time to meet the deadline. For each available type, machine_options.py gives the cost of a useful step:
 with preemptions and restarts, by the provider's billing rules, and at the maximum price that makes it lowest. A
 trial uses the cheapest type. Of several types that cost nearly the same, it uses the one that the study has fewest
-machines of. It moves when that pays within some hours.
+machines of. It moves when that pays within a few hours.
 
 With a deadline, it must be possible at any moment to finish on an on-demand machine. A trial that finds no spot
 machine waits while there is time to spare, and only then uses an on-demand machine. The cost of on-demand work is
@@ -35,9 +35,9 @@ _MIN_GAIN = 0.05  # a move must save its cost and this share of the new cost wit
 _NEARLY_EQUAL = 1.03  # costs within this factor count as equal; several types are safer than one
 _MAX_WAIT_HOURS = 6.0  # for a spot machine, without a deadline
 _STUCK_FACTOR = 10.0  # a trial is stuck if it has spent this many step times without finishing a step
-_PACE_MARGIN = 1.03  # by which a new machine should exceed the needed pace
-_TIME_MARGIN = 1.02  # on the expected time of the rest on an on-demand machine, because steps vary
-_UNTIMED_MARGIN = 1.25  # the same, before any step of the trial was timed
+_PACE_MARGIN = 1.03  # factor by which a new machine should exceed the needed pace
+_TIME_MARGIN = 1.02  # factor on the expected time of the remaining on-demand work, because step times vary
+_UNTIMED_MARGIN = 1.25  # the same factor before any step of the trial was timed
 
 
 class _Comparison(NamedTuple):
@@ -74,7 +74,7 @@ class Thrifty(RentingPolicy):
         return None if best is None else MachineRequest(best.machine_type.name, best.max_price)
 
     def should_leave(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:
-        """Tell whether the trial should leave for another machine of a rotation.
+        """Return whether the trial should leave for another machine of a rotation.
 
         With refunds, machines are used for a short time. The next machine is rented only after this one is left,
         because its refund period should not pass unused.
@@ -107,7 +107,7 @@ class Thrifty(RentingPolicy):
         return None
 
     def _is_rotation(self, present: MachineOption, better: MachineOption, history: History) -> bool:
-        """Tell whether this is a move between spot machines because of refunds.
+        """Return whether this is a move between spot machines because of refunds.
 
         It is not if the better type was unavailable at the last request, because a trial that leaves for a machine
         that it does not get loses time.
@@ -160,7 +160,7 @@ class Thrifty(RentingPolicy):
         present: MachineOption,
         better: MachineOption,
     ) -> bool:
-        """Tell whether a move saves more than it costs within the horizon."""
+        """Return whether a move saves more than it costs within the horizon."""
         steps = min(self.steps_left(trial, history), HORIZON_HOURS / present.hours)
         start_hours = self._costs.start_hours(better.machine_type, billed=True)
         move_dollars = better.machine_type.price_at(now) / better.machine_type.slots * start_hours
@@ -173,9 +173,10 @@ class Thrifty(RentingPolicy):
         return min([now + CHECK_SECONDS, *(end for end in ends if end > now)])
 
     def _last_refund_at(self, machine: Machine, history: History) -> float:
-        """Return when a trial can start no other step within the refund period.
+        """Return the time after which a trial should start no other step.
 
-        A trial leaves only at the end of a step.
+        A trial leaves only at the end of a step. A step that starts later would end more than half a step after
+        the refund period. The result is -inf if the type has no refund period.
         """
         machine_type = self.machine_types.get(machine.offer)
         if machine_type is None or not machine_type.billing.refunded_first_seconds:
@@ -256,7 +257,7 @@ class Thrifty(RentingPolicy):
         }
 
     def _is_stuck(self, trial: TrialRecord, history: History) -> bool:
-        """Tell whether the trial has spent many step times without finishing a step.
+        """Return whether the trial has spent many step times without finishing a step.
 
         Its next step then seems to take longer than spot machines live.
         """
@@ -271,7 +272,7 @@ class Thrifty(RentingPolicy):
     def _is_done_before_move(
         self, trial: TrialRecord, history: History, present: MachineOption, steps: float
     ) -> bool:
-        """Tell whether the trial is done here before it could continue elsewhere.
+        """Return whether the trial is done here before it could continue elsewhere.
 
         It has to finish its current step here anyway.
         """
@@ -279,7 +280,7 @@ class Thrifty(RentingPolicy):
         return (steps - unsaved - 1.0) * present.hours <= self._shortest_start
 
     def _is_spot_cheaper(self, trial: TrialRecord, history: History, now: float, than: MachineOption) -> bool:
-        """Tell whether a spot machine would be cheaper than this option.
+        """Return whether a spot machine would be cheaper than this option.
 
         Spot machines that are not available now count, too.
         """
@@ -391,9 +392,10 @@ class Thrifty(RentingPolicy):
         return min(on_demand, key=lambda option: option.hours)
 
     def accepts(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
-        """Accept a free machine unless another option is clearly better.
+        """Return whether the trial may use this machine, which has a free slot.
 
-        A free machine costs nothing to start.
+        It may unless another option is clearly better. A small advantage of another option does not count, because
+        the trial can start here at once.
         """
         if trial is None:
             return True

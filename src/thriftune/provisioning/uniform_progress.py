@@ -7,7 +7,8 @@ start, a deadline D, and a changeover time of d. At time t, it should have done 
 2. A spot machine is used whenever one is available, even if the trial is behind, until it is preempted. Of several
    types, the cheapest of those that are fast enough is used. The paper has a single type and needs no such rule.
 3. A trial leaves its on-demand machine when its progress is what it should be at t + 2 d.
-4. A trial without a machine whose time left is less than its work left and 2 d uses on-demand machines to the end.
+4. A trial without a machine uses on-demand machines to the end if its time left is less than its remaining work
+   plus 2 d.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ class UniformProgress(RentingPolicy):
         return max(each.ready_seconds for each in self.machine_types.values()) + self.workload.restart_seconds
 
     def _cheapest_spot(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
-        """Request the cheapest available spot type, if possible one in time."""
+        """Return a request for the cheapest available spot type, or None.
+
+        Types that are fast enough for the deadline are preferred.
+        """
         available = [each for each in self._spot if self.may_request(each, history, now)]
 
         def dollars(machine_type: MachineType) -> float:
@@ -102,7 +106,7 @@ class UniformProgress(RentingPolicy):
         return 1.0 - left / self.workload.deadline_seconds
 
     def _must_use_on_demand(self, trial: TrialRecord, history: History, now: float) -> bool:
-        """Tell whether only on-demand machines can still meet the deadline (rule 4)."""
+        """Return whether only on-demand machines can still meet the deadline (rule 4)."""
         left = self.workload.time_left(history, now)
         assert left is not None
         fastest = min(self.step_times.seconds(trial, each.name, history) for each in self._on_demand)

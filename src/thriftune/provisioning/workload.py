@@ -51,7 +51,7 @@ class StudyWorkload:
         return self.deadline_seconds - history.driven_seconds(now)
 
     def can_save_within(self, notice_seconds: float, step_seconds: float) -> bool:
-        """Tell whether a notice leaves enough time to finish the current step and to save."""
+        """Return whether a notice leaves time to finish the current step and to save."""
         return notice_seconds + _ROUNDING_SECONDS >= step_seconds + self.save_seconds
 
     def save_interval_hours(self, hazard: float) -> float:
