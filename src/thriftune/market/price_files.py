@@ -108,6 +108,7 @@ def read_rows(path: Path, product: str) -> PriceRows:
 
 
 def _csv(path: Path, text: str) -> _Columns:
+    """Return the columns of a file in thriftune's or Kaggle's CSV format."""
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         rows = list(reader)
@@ -140,6 +141,7 @@ def _csv(path: Path, text: str) -> _Columns:
 
 
 def _json(path: Path, text: str) -> _Columns:
+    """Return the columns of a file in the JSON format of the AWS command."""
     entries: list[Any] = []
     decoder, position = json.JSONDecoder(), 0
     try:

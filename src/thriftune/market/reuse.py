@@ -103,6 +103,7 @@ class ReuseTable:
         return result[()]
 
     def _compute_saved(self, survival: Survival, restart: float) -> Array:
+        """Return `saved` at all grid points; `restart` is in hours."""
         ages, hours = self.ages[:, None], self.hours
         starts = hours - self._step
         nodes = starts[:, None] + self._step * QUADRATURE_NODES
@@ -115,9 +116,9 @@ class ReuseTable:
         return _saved(alive_at_end, lived, new_hours)
 
     def _frontier(self, counts: NDArray[np.intp]) -> Array:
-        """Return the hours at which the answer changes, by age.
+        """Return the job length in hours at which the answer changes, by age.
 
-        They are interpolated between grid points. `counts` has, by age, the number of grid points of `hours`
+        The length is interpolated between grid points. `counts` has, by age, the number of grid points of `hours`
         before the change.
         """
         rows, last = np.arange(len(self.ages)), len(self.hours) - 1
@@ -154,9 +155,9 @@ def _split_position(position: Array, length: int) -> tuple[NDArray[np.intp], Arr
 
 
 def _saved(alive_at_end: Array, lived: Array, new_hours: Array) -> Array:
-    """Return saved(s, T) of the module's docstring.
+    """Return saved(s, T) as the module's docstring defines it.
 
-    It is -1 if the machine cannot live until the job's end.
+    The result is -1 if the machine cannot live until the job's end.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         used_share = np.where(lived > 0.0, lived / new_hours, 0.0)

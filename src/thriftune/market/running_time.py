@@ -65,8 +65,8 @@ def lived_hours(survival: Survival, hours: ArrayLike, age: ArrayLike = 0.0) -> f
 def expected_waste(survival: Survival, hours: ArrayLike, age: ArrayLike = 0.0) -> float | Array:
     """Return the expected hours of work that a preempted job loses.
 
-    It is NaN if the job cannot be preempted. This is SciSpot Eq. 6-7 for a machine that is alive at `age`: a
-    preemption at age t loses t - age.
+    The result is NaN if the job cannot be preempted. This is SciSpot Eq. 6-7 for a machine that is alive at `age`:
+    a preemption at age t loses t - age hours.
     """
     hours, age = checked("hours", hours), checked("age", age)
     failure = 1.0 - alive(survival, hours, age)

@@ -72,7 +72,7 @@ class ScaledSurvival:
 class LifetimeSampler:
     """A sampler of lifetimes in hours for any survival model.
 
-    It inverts a table of the model's CDF.
+    It looks lifetimes up in a table of the model's CDF.
     """
 
     def __init__(self, survival: Survival) -> None:

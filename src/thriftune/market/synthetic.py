@@ -67,7 +67,7 @@ MARKET_KINDS = (
         spikes_a_day=(0.0005, 0.01),
         steps=((0.95, 0.1), (0.045, 0.2), (0.005, 1.0)),
     ),
-    # Busy, as cr1, d2, hi1: at 1.4 times the median price for a tenth of the time, seldom above the on-demand
+    # Busy, as cr1, d2, hi1: at 1.4 times the median price for a tenth of the time, rarely above the on-demand
     # price.
     MarketKind(
         share=0.32,

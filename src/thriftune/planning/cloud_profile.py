@@ -102,7 +102,7 @@ class CloudProfile:
     def minimum_billed_seconds(self) -> float:
         """Return the minimum billed seconds of a machine.
 
-        It is 0 with billing per function.
+        With billing per function there is no minimum, and the result is 0.
         """
         return self.minimum if self.billing == "per_instance" else 0.0
 

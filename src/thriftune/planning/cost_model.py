@@ -155,6 +155,7 @@ class CostModel:
         return self._training_times[key][1]
 
     def _on_demand_time(self, stage: Stage, cloud: CloudProfile, allocation: Allocation) -> _TrainingTime:
+        """Return the training time of a stage on machines that are not preempted."""
         profile = self.profile
         mean = stage.steps * profile.seconds(allocation.workers) / cloud.speed
         last_done, std = _last_finish(stage.trials, allocation.at_a_time, profile.variation)
@@ -165,6 +166,10 @@ class CostModel:
         )
 
     def _spot_time(self, stage: Stage, cloud: CloudProfile, allocation: Allocation) -> _TrainingTime:
+        """Return the training time of a stage on spot machines, by simulation.
+
+        The time is infinite if the machines do not live long enough for a trial.
+        """
         rng = np.random.default_rng((_SEED, *stage))
         choice = StageAllocation(cloud, 0, allocation)
         try:

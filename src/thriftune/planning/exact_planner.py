@@ -13,7 +13,7 @@ shortest path with a limit. Let A be the sum to minimize, and B the sum that mus
    may become the best path known.
 
 Machines that are released below their billed minimum cost extra. The labels account for this with the ages of
-their young machines, which are those below the minimum. The bounds leave it out, and remain bounds. A label is
+their young machines, which are those below the minimum. The lower bounds leave these costs out. A label is
 better than another label with other young machines only if it is still better when all its own young machines are
 released at once.
 """
@@ -35,7 +35,7 @@ Limited = Literal["seconds", "dollars"]
 _MAX_PRICES = 60  # prices tried in the search for the highest bound; a guard against slow convergence
 _PRICE_FACTORS = np.geomspace(0.1, 10.0, 9)  # prices for the forward search, relative to that of the highest bound
 _TOLERANCE = 1e-9  # relative; the order in which floats are added must not decide
-_MAX_LABELS = 10_000  # of more labels of a stage, only the most promising are kept; the result is then not proven
+_MAX_LABELS = 10_000  # most labels of a stage; if more are needed, the best path is not proven to be optimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class _Search:
         self.least_limited = self._continuations(1.0, weight_a=0.0)
 
     def consider(self, path: list[int]) -> None:
-        """Store this path if it is within the limit and the best so far."""
+        """Store this path if it is within the limit and better than `path`."""
         choices = self.graph.choices(path)
         estimates = self.graph.model.predict(choices)
         dollars = math.fsum(each.dollars for each in estimates)
@@ -206,8 +206,8 @@ class _Search:
     def extend(self, i: int, labels: list[_Labels], continuations: list[_Continuations]) -> tuple[_Labels, bool]:
         """Return the labels of stage `i` that may be part of the best path.
 
-        They extend the last labels to every node of the stage. Also returns whether all such labels are included.
-        If they are too many, only the most promising are.
+        These labels extend the last ones to every node of the stage. Also returns whether they are complete: of
+        more than `_MAX_LABELS`, only the most promising are returned.
         """
         last = labels[-1]
         width = len(self.graph.nodes[i])
@@ -229,9 +229,9 @@ class _Search:
     def _label_bounds(
         self, i: int, least: Floats, limited: Floats, node: NDArray[np.intp], continuations: list[_Continuations]
     ) -> Floats:
-        """Return a lower bound of each label's final A.
+        """Return a lower bound of A at the end of the paths through each label.
 
-        It is infinite where B cannot stay within the limit.
+        The bound is infinite where B cannot stay within the limit.
         """
         bound = np.where(limited + self.least_limited.value[i + 1][node] <= self.limit, 0.0, math.inf)
         for best in continuations:

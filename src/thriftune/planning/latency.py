@@ -72,7 +72,7 @@ class Latency:
     def mean_of_longest(self, count: NDArray[np.int_]) -> Floats:
         """Return the expected longest of `count` latencies, elementwise.
 
-        It is 0 for a count of 0.
+        The result is 0 for a count of 0.
         """
         if not self.std:
             return np.where(count > 0, self.mean, 0.0)

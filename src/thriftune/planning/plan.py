@@ -70,9 +70,9 @@ class Plan:
 
     @property
     def gap(self) -> float | None:
-        """Return the largest possible distance from the optimum.
+        """Return the largest possible distance of the plan from the optimum.
 
-        It is relative to the lower bound.
+        The distance is a share of the lower bound. None if the plan has no lower bound.
         """
         if self.lower_bound is None:
             return None

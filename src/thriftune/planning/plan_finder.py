@@ -282,9 +282,9 @@ class PlanFinder:
         return float(np.mean(self._sampler.seconds(choices) <= self._deadline * _ROUNDING))
 
     def _fall_back_times(self, best: Plan) -> list[float | None] | None:
-        """Return `Plan.fall_back_at`.
+        """Return the times for `Plan.fall_back_at`.
 
-        It is None without a deadline or without spot machines in the plan.
+        The result is None without a deadline or without spot machines in the plan.
         """
         on_demand = [cloud for cloud in self.clouds if cloud.survival is None]
         if self._deadline is None or all(choice.cloud.survival is None for choice in best.choices):

@@ -141,7 +141,7 @@ def _without_spare_machines(choice: StageAllocation) -> StageAllocation:
 
 
 def _shrink_greedily(request: PlanRequest, choices: list[StageAllocation] | None) -> list[StageAllocation] | None:
-    """Shrink one stage after the other as long as that saves dollars.
+    """Shrink one stage after the other while that saves dollars.
 
     Returns None without a start, or if the start is not within the limits.
     """

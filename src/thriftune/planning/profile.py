@@ -79,7 +79,7 @@ class Profile:
     def mean_slowness(self) -> float:
         """Return the mean of `slowness_factors`.
 
-        It is above 1 if `std` is large, because factors below `MIN_SLOWNESS` are raised to it.
+        The mean is above 1 if `std` is large, because factors below `MIN_SLOWNESS` are raised to it.
         """
         if not self.std:
             return 1.0

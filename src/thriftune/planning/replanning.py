@@ -1,7 +1,7 @@
 """The plan that a job follows, made again when the job departs from it.
 
-A plan is checked when a stage begins, against what is known by then: when earlier stages ended, how many trials
-are left, how long steps took on each machine type, and what machines cost now. The plan stays as long as its
+When a stage begins, the plan is compared with the study: when earlier stages ended, how many trials are left, how
+long steps took on each machine type, and what machines cost now. The plan stays as long as its
 assumptions hold. Every plan follows from the history up to that moment, and from nothing later, so that a resumed
 study follows the same plan.
 """
@@ -52,7 +52,7 @@ class _StoredPlan:
     profile: Profile
     clouds: Sequence[CloudProfile]
     stage: int  # the job's stage that the plan begins with
-    running_seconds: float  # how long the study had been driven when the plan was made
+    running_seconds: float  # seconds for which the study was driven before the plan was made
 
 
 class Replanner:
@@ -90,6 +90,7 @@ class Replanner:
         return self._current[1]
 
     def _find_stage(self, history: History) -> CurrentStage:
+        """Return the current stage, after planning the stages that have begun."""
         starts = self._progress.stage_starts(history)
         last = len(self._job.stages) - 1
         number = min(len(starts) - 1, last)
@@ -104,7 +105,7 @@ class Replanner:
     def _plan_stage(self, number: int, history: History) -> _StoredPlan:
         """Return the plan for this stage.
 
-        It is the plan of the stage before, unless the job has departed from that.
+        The plan of the stage before is returned unless the job has departed from it.
         """
         began = self._progress.stage_starts(history)[number]
         running_seconds = history.driven_seconds_until(began)

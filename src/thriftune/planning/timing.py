@@ -29,7 +29,7 @@ class TrialTimes:
     """The times of one trial, in seconds.
 
     - `steps`: the steps that the mean is taken over.
-    - `startup`, `checkpoint`: None where they could not be told apart from the steps.
+    - `startup`, `checkpoint`: None where they could not be separated from the steps.
     - `saves`: which of the measured steps saved their state.
     - `whole`: the trial made a single report, for its whole training.
     """
@@ -197,7 +197,7 @@ def _remarks(trials: Sequence[TrialTimes]) -> Iterator[str]:
 def _variation(rows: Sequence[TimingRow]) -> float:
     """Return the relative standard deviation between trials.
 
-    It is pooled over the numbers of workers. It is 0 if no number of workers has several trials.
+    The deviation is pooled over the numbers of workers. It is 0 if no number of workers has several trials.
     """
     squares, degrees_of_freedom = 0.0, 0
     for row in rows:

@@ -1,9 +1,10 @@
 """The estimation of how soon machines are preempted.
 
 It uses known lifetimes, and corrects them by the machines of the study. The known lifetimes may be those of other
-machines, or of another time. Their shape is kept and their rate corrected: n preemptions where e were expected
-multiply it by (d + n) / (d + e), with a constant d. Machines that are preempted at the same moment have a common
-cause. If preemptions come in groups of k at the same moment on average, n and e are first divided by k.
+machines, or of another time. The shape of their distribution is used, and its rate is corrected: n preemptions
+where e were expected multiply the rate by (d + n) / (d + e), with a constant d. Machines that are preempted at the
+same moment have a common cause. If preemptions come in groups of k at the same moment on average, n and e are
+first divided by k.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ class OptionCosts:
     ) -> Iterator[MachineOption]:
         """Yield options of new machines of these types.
 
-        They are used until they are preempted, or with rotation. A trial of None stands for an average trial.
-        Types whose machines hardly ever live for a step are left out.
+        Such a machine is used until it is preempted, or with rotation. A trial of None stands for an average
+        trial. Types whose machines hardly ever live for a step are left out.
         """
         for machine_type in machine_types:
             costs = self._costs_of(machine_type, history, now)

@@ -148,8 +148,9 @@ class RentingPolicy(Provisioner):
     def lane_steps(self, trial: TrialRecord, history: History) -> float:
         """Return the steps left in the trial's lane.
 
-        They are its own, and those of the trials that will run after it. A study has `at_a_time` lanes, in each of
-        which trials run one after the other. Every trial to come is assigned to the lane that is free first.
+        These are the trial's own steps, and those of the trials that will run after it. A study has `at_a_time`
+        lanes, in each of which trials run one after the other. Every trial to come is assigned to the lane that is
+        free first.
         """
         own = self.steps_left(trial, history)
         if self.workload.trials is None or history.max_steps is None:
@@ -208,9 +209,10 @@ class RentingPolicy(Provisioner):
         return trial.end_request is not None and trial.end_reason == MOVE_REASON
 
     def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:
-        """Return Young and Daly's interval in seconds, or None.
+        """Return Young and Daly's time between saves in seconds, or None.
 
-        It is None on an on-demand machine, and if an interruption notice leaves time for a step and a save.
+        The result is None on an on-demand machine, and if an interruption notice leaves time for a step and a
+        save.
         """
         present = history.machines[machine]
         machine_type = self.machine_types[present.offer]
@@ -275,9 +277,9 @@ class RentingPolicy(Provisioner):
         self._next_check = next_check if next_check > now else now + _MIN_CHECK_SECONDS
 
     def _spare_coming_slots(self, history: History) -> int:
-        """Return the spare slots of machines that are coming.
+        """Return the number of spare slots of machines that are not ready yet.
 
-        One slot of each is for the waiting trial that it was rented for.
+        One slot of each machine is for the waiting trial that it was rented for, and is not spare.
         """
         slots = 0
         for rent in history.fleet.renting.values():

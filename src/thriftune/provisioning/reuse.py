@@ -114,9 +114,9 @@ class Reuse(RentingPolicy):
     def _expected_dollars(
         self, machine_type: MachineType, trial: TrialRecord | None, history: History, now: float
     ) -> float:
-        """Return the expected cost of the trial's remaining work on this type.
+        """Return the expected dollars of the trial's remaining work on this type.
 
-        It includes preemptions.
+        They include work that is repeated after preemptions.
         """
         assert machine_type.survival is not None
         hours = self._hours(machine_type, trial, history)

@@ -43,6 +43,7 @@ class ScaleToDemand(PresentMachines):
             yield from self._adjust(event.at, history)
 
     def _adjust(self, at: float, history: History) -> Iterator[ev.Decision]:
+        """Yield decisions to rent machines for missing slots, or to release spare ones."""
         for machine_id in history.fleet.empty_with_notice():
             yield ev.Release(at, machine_id)
         staying = [machine for machine in history.machines.values() if not machine.is_leaving]

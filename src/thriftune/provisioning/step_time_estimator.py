@@ -122,6 +122,7 @@ class StepTimeEstimator:
             self._counted_attempts[trial.id] = len(trial.past_attempts)
 
     def _count_attempt(self, trial: TrialRecord, attempt: PastAttempt, history: History) -> None:
+        """Add the timed steps of a past attempt to the sums."""
         steps, seconds = attempt.timed_steps, attempt.timed_seconds
         machine = next(iter(attempt.workers), "")
         type_name = self._type_of.get(machine) or self._find_type(machine, history)

@@ -3,7 +3,7 @@
 It reserves time to meet the deadline. For each available type, machine_options.py gives the cost of a useful step:
 with preemptions and restarts, by the provider's billing rules, and at the maximum price that makes it lowest. A
 trial uses the cheapest type. Of several types that cost nearly the same, it uses the one that the study has fewest
-machines of. It moves when that pays within a few hours.
+machines of. It moves when the move saves more than it costs within a few hours.
 
 With a deadline, it must be possible at any moment to finish on an on-demand machine. A trial that finds no spot
 machine waits while there is time to spare, and only then uses an on-demand machine. The cost of on-demand work is
@@ -41,7 +41,7 @@ _UNTIMED_MARGIN = 1.25  # the same factor before any step of the trial was timed
 
 
 class _Comparison(NamedTuple):
-    """A trial's present machine, and a better one to use instead, if there is one."""
+    """A trial's present machine, and a better one to use instead, if any."""
 
     present: MachineOption
     better: MachineOption | None
@@ -132,8 +132,8 @@ class Thrifty(RentingPolicy):
     def _is_good(self, present: MachineOption, trial: TrialRecord, history: History, now: float) -> bool:
         """Check quickly whether the present machine is good enough.
 
-        It is good enough if it meets the deadline, and no type is so much cheaper for an average trial that a move
-        could pay. This is the usual case.
+        The machine is good enough if it meets the deadline, and if no type is cheaper for an average trial by more
+        than `_MIN_GAIN`. This is the usual case.
         """
         left = self.workload.time_left(history, now)
         if left is not None and self._on_demand:
@@ -294,9 +294,9 @@ class Thrifty(RentingPolicy):
         return margin * steps * fastest / HOUR
 
     def _changeover_hours(self, trial: TrialRecord, history: History) -> float:
-        """Return the hours until the trial is on an on-demand machine, at worst.
+        """Return the most hours that a change to an on-demand machine may take.
 
-        They are the time until the next check, a step that is lost, a save, and the start of the machine.
+        These are the time until the next check, a step that is lost, a save, and the start of the machine.
         """
         step = self.step_times.seconds(trial, self._slowest.name, history)
         return (CHECK_SECONDS + step + self.workload.save_seconds) / HOUR + self._longest_start

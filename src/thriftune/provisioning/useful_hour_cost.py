@@ -7,8 +7,8 @@ ones.
 
 If the provider refunds machines that it preempts in their first `refunded` hours, a trial may leave its machine at
 the end of these hours and rent a new one. With p = 1 - exp(-hazard refunded), each such rental costs (1 - p) price
-refunded, and does p / hazard - start hours of work, less the work that preemptions lose. This pays if preemptions
-are frequent. SpotTune's Eq. 2 is the case without start and lost work.
+refunded, and does p / hazard - start hours of work, less the work that preemptions lose. This is cheaper if
+preemptions are frequent. SpotTune's Eq. 2 is the case without start and lost work.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Lifetime(ABC):
     def survival(self, t: npt.ArrayLike, age: npt.ArrayLike = 0.0) -> Any:
         """Return the probability that a machine lives another `t` hours.
 
-        It is conditioned on being alive at `age`, and is 0 from `end` on.
+        The machine is alive at `age`. The probability is 0 if it would be older than `end`.
         """
         more, ages = np.broadcast_arrays(np.asarray(t, dtype=float), np.asarray(age, dtype=float))
         now, then = self._log_survival(ages), self._log_survival(ages + np.maximum(more, 0.0))
@@ -79,7 +79,7 @@ class Lifetime(ABC):
     def mean(self) -> float:
         """Return the mean lifetime in hours.
 
-        It is infinite if the survival does not become negligible.
+        The mean counts as infinite if the survival is not negligible at any age up to `_MAX_AGE_HOURS`.
         """
         latest = self._latest()
         if not math.isfinite(latest):

@@ -100,7 +100,7 @@ class Fitted(Lifetime):
     def to_free(cls, values: Sequence[float], t: Array) -> list[float]:  # noqa: ARG003
         """Return these parameters on the scales of the search.
 
-        It is the inverse of `from_free`.
+        This function is the inverse of `from_free`.
         """
         return [parameter.free(each) for parameter, each in zip(cls.PARAMETERS, values, strict=False)]
 
@@ -219,7 +219,7 @@ class Fitted(Lifetime):
     def _covariance(self, free: Array, t: Array, died: Any) -> Array:
         """Return the covariance of the parameters of the search.
 
-        It is the inverse of the curvature, computed by finite differences.
+        This is the inverse of the cost's second derivatives, which are computed by finite differences.
         """
         n, step = len(free), 1e-3
 

@@ -72,6 +72,7 @@ def features(curve: PriceCurve, t: Floats, max_price: Floats) -> Float32s:
 
 
 def _features(curve: PriceCurve, past: _Past, t: Floats, max_price: Floats) -> Float32s:
+    """Return the features of one batch of queries, in the order of `NAMES`."""
     at = curve.index(t)
     price, maximum = curve.logs[at], np.log(max_price)
     changes_1h, rises_1h, moves_1h = curve.changes(t - HOUR, t)
@@ -104,9 +105,9 @@ def _features(curve: PriceCurve, past: _Past, t: Floats, max_price: Floats) -> F
 
 
 class _Past:
-    """Prices at grid points before the queries.
+    """The prices at grid points before the queries.
 
-    They show how often a maximum price was exceeded.
+    `exceeded_shares` returns how often a maximum price was exceeded there.
     """
 
     def __init__(self, curve: PriceCurve, t: Floats) -> None:
@@ -122,7 +123,7 @@ class _Past:
         self._highest: Float32s = np.log(np.maximum(curve.highest_after(grid, HOUR), price)).astype(np.float32)
 
     def exceeded_shares(self, t: Floats, price: Float32s, maximum: Float32s) -> list[Float32s]:
-        """Return how often the maximum was exceeded within an hour in the past.
+        """Return how often the price exceeded the maximum in the past.
 
         The values are shares of past grid points, in pairs. The first of a pair is the share of points after which
         the price exceeded the maximum. The second is the share after which the price rose by a greater ratio than

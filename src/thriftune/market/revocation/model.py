@@ -75,9 +75,9 @@ class RevocationModel:
     def probability(self, series: Series, t: ArrayLike, max_price: ArrayLike) -> float | Floats:
         """Return the probability of a preemption in the hour after `t`.
 
-        That is the probability that the price rises above `max_price`. It is 1 where the price is already above.
-        `t` and `max_price` are broadcast; only prices up to `t` are used. After the end of the series its last
-        price is assumed to hold.
+        A machine is preempted when the price rises above `max_price`. The probability is 1 where the price is
+        already above. `t` and `max_price` are broadcast; only prices up to `t` are used. After the end of the
+        series its last price is assumed to hold.
         """
         if self._trees is None:
             raise SettingError("RevocationModel: not fitted yet; call fit(series) first")

@@ -106,6 +106,7 @@ class _Network(ABC):
         return shaped_answer(curve, times, max_prices, expit(corrected), shape)
 
     def _train(self, torch: Any, device: str, inputs: Inputs, y: Any, rng: np.random.Generator) -> None:
+        """Train the network on these inputs and labels, within the training limits."""
         tensors = [torch.as_tensor(x, dtype=torch.float32, device=device) for x in inputs]
         labels = torch.as_tensor(y, dtype=torch.float32, device=device)
         share = self._positive_share

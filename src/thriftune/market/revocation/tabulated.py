@@ -44,7 +44,8 @@ class TabulatedModel:
     def probability(self, series: PriceSeries, t: float, max_price: ArrayLike) -> Any:
         """Return the probability of a preemption in the hour after `t`.
 
-        That is the probability that the price rises above `max_price`. It is 1 where the price is already above.
+        A machine is preempted when the price rises above `max_price`. The probability is 1 where the price is
+        already above.
         """
         row = int((t - self._start) // self._every_seconds)
         if not 0 <= row < len(self._table):
@@ -56,6 +57,7 @@ class TabulatedModel:
         return np.where(max_prices < series.price_at(t), 1.0, np.reshape(probabilities, max_prices.shape))
 
     def _interpolated(self, row: int, max_price: float) -> float:
+        """Return the probability in a row of the table, interpolated between margins."""
         margin = math.log(max(max_price / self._prices[row] - 1.0, _MARGINS[0]))
         probabilities = self._table[row]
         if margin >= _LOG_MARGINS[-1]:

@@ -52,10 +52,12 @@ class Trees:
     values: list[Floats] = field(default_factory=list)  # the values of the leaves, in log odds
 
     def binned(self, x: NDArray[np.float32]) -> Bins:
+        """Return the bin of each value."""
         columns = [np.searchsorted(edges, x[:, i], side="left") for i, edges in enumerate(self.edges)]
         return np.stack(columns, axis=1).astype(np.uint8)
 
     def log_odds(self, x: NDArray[np.float32]) -> Floats:
+        """Return the predicted log odds of each row of features."""
         log_odds = np.full(len(x), self.start)
         if not self.features or not len(x):
             return log_odds
