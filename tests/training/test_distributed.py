@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import needs_torch
 from tests.end_to_end.test_readme import blocks, run
+from tests.training.gang_acts import RecordingLink
 from tests.training.test_gangs import WorkerResult, Workers
 from thriftune.errors import SettingError
 from thriftune.state.events import Ended, Failed, Lost, Reported
@@ -130,7 +131,7 @@ def test_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.distributed", None)
     run = Run(0, 1, {}, 0, ("loss",), 5, 7, str(tmp_path), 2)
     with pytest.raises(SettingError, match="needs PyTorch; install it with: pip install torch"):
-        Trial(run, link=None).distributed()  # type: ignore[arg-type]
+        Trial(run, RecordingLink(math.inf)).distributed()
 
 
 @needs_torch

@@ -51,7 +51,11 @@ class Trial(ConfigAccess):
         self._gauge = gauge
         self.warns_past_end = True  # whether the next report past the last step gives a warning
         self.in_step = True  # whether the workers check equally often for their end; those of a command do not
+        self._leads = gang is None or run.rank == 0  # whether it is worker 0, whose answers all workers get
         self._link = link
+        # Sends an event of this trial, which is safe on return. Returns the number of a report, and 0 for other
+        # events. Only worker 0 sends events.
+        self.relay: Callable[[Event], int] = link.send if self._leads else _send_nothing
         self._process_group: ProcessGroup | None = None
         self._checkpoints = Checkpoints(Path(run.folder) / "checkpoints", keep=run.keep)
         self._saved_steps = SavedSteps(run)
@@ -201,7 +205,7 @@ class Trial(ConfigAccess):
 
     def _find_checkpoint(self) -> LoadedCheckpoint:
         """Return the last intact checkpoint; all workers use the one that worker 0 finds."""
-        if self.run.rank == 0 or self.gang is None:
+        if self._leads:
             checkpoint = self._checkpoints.load(at_most=self.run.resume_step)
             if self.gang is not None:
                 self.gang.share("checkpoint", checkpoint.step)
@@ -375,13 +379,6 @@ class Trial(ConfigAccess):
                 raise EndTrial
             self._begin_step(at_step + 1)
 
-    def relay(self, event: Event) -> int:
-        """Send an event of this trial; it is safe on return. Only worker 0 sends events.
-
-        Returns the number of a report, and 0 for other events.
-        """
-        return self._link.send(event) if self.run.rank == 0 or self.gang is None else 0
-
     @property
     def last_step(self) -> int:
         """The last restored or reported step."""
@@ -392,8 +389,7 @@ class Trial(ConfigAccess):
 
         All workers of a trial get the answer of worker 0, so all must call it equally often.
         """
-        leads = self.run.rank == 0 or self.gang is None
-        if leads:
+        if self._leads:
             if self._unanswered:
                 self._unanswered = False
                 self._link.wait_for_answer(self._reports, self._answer_seconds)
@@ -401,7 +397,7 @@ class Trial(ConfigAccess):
         if self.gang is not None:
             if not self.in_step:
                 self.cut = self.gang.poll_end(self.cut) or self.cut
-            elif leads:
+            elif self._leads:
                 self.gang.share("end", self.cut)
             else:
                 self.cut = self._from_leader("end")
@@ -471,6 +467,11 @@ class Trial(ConfigAccess):
         """Set the last step; the next report outside of steps() is about the step after it."""
         self._step = step
         self._next_steps = itertools.count(step + 1)
+
+
+def _send_nothing(event: Event) -> int:  # noqa: ARG001
+    """Drop an event of a worker that is not worker 0."""
+    return 0
 
 
 def past_end(max_steps: int) -> str:
