@@ -41,10 +41,8 @@ class Driver:
     def wait_for_setting(self, seconds: float) -> None:
         self.waited.append(seconds)
 
-    def told_to_end(self) -> bool:
+    def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
         return False
-
-    def wait_for_answer(self, number: int, seconds: float) -> None: ...
 
     @property
     def windows(self) -> list[UsageMeasured]:

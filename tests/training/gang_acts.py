@@ -34,11 +34,8 @@ class RecordingLink:
         self.sent.append(event)
         return 0
 
-    def told_to_end(self) -> bool:
+    def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
         return sum(isinstance(event, Reported) for event in self.sent) >= self.end_after
-
-    def wait_for_answer(self, number: int, seconds: float) -> None:
-        pass
 
 
 def work(pipe: Connection, run: Run, act: str, end_after: float, join_seconds: float) -> None:

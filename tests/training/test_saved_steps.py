@@ -75,10 +75,8 @@ class Stage:
         self.tell(event)
         return self.sent
 
-    def told_to_end(self) -> bool:
+    def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
         return False
-
-    def wait_for_answer(self, number: int, seconds: float) -> None: ...
 
     # What is left:
 
@@ -240,7 +238,7 @@ def test_the_state_saved_as_a_trial_ends_counts(stage: Stage, monkeypatch: pytes
     stage.sent = 0
     trial = Trial(make_run(stage.spec, stage.history, 0), stage)
     trial.report(loss=2, save=write("not saved"))
-    monkeypatch.setattr(stage, "told_to_end", lambda: stage.sent == 2)  # once the second report is made
+    monkeypatch.setattr(stage, "end_requested", lambda *_: stage.sent == 2)  # once the second report is made
     with pytest.raises(EndTrial):
         trial.report(loss=1, save=write("late"))
     assert stage.best() == (2, "late")

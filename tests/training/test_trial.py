@@ -33,11 +33,10 @@ class FakeLink:
         self.sent.append(event)
         return len(self.reports) if isinstance(event, Reported) else 0
 
-    def told_to_end(self) -> bool:
+    def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
+        if after_report:
+            self.waited.append((after_report, timeout_seconds))
         return len(self.reports) >= self.end_after
-
-    def wait_for_answer(self, number: int, seconds: float) -> None:
-        self.waited.append((number, seconds))
 
     @property
     def reports(self) -> list[Reported]:

@@ -86,48 +86,28 @@ class DriverLink:
             if not self._receive(0):
                 return None
 
-    def told_to_end(self) -> bool:
-        """Return whether the attempt is to end."""
-        with self._lock:
-            return self._check_end()
+    def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
+        """Return whether the driver has asked the attempt to end.
+
+        First waits until the report with the number `after_report` has been judged, or the time is over.
+        """
+        return self._receive_until(lambda: self._judged_number >= after_report, timeout_seconds)
 
     def _end_requested_now(self) -> bool:
-        """Return whether the attempt is to end.
+        """Return whether the driver has asked the attempt to end.
 
         Returns False while another thread receives messages.
         """
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            return self._check_end()
+            return self.end_requested()
         finally:
             self._lock.release()
 
-    def _check_end(self) -> bool:
-        """Process new messages; return whether the attempt is to end.
-
-        Called with the lock.
-        """
-        if self._run is None:  # only next_run() receives messages now
-            return False
-        if not self._receiving:
-            try:
-                self._receiving = True
-                with contextlib.suppress(BlockingIOError):
-                    if not self._receive(socket.MSG_DONTWAIT):
-                        os._exit(0)
-                return self._process_inbox()
-            finally:
-                self._receiving = False
-        return (self._run.trial, self._run.attempt) in self._ends
-
-    def wait_for_answer(self, number: int, seconds: float) -> None:
-        """Wait until the report of this number was judged, or the time is over."""
-        self._wait(lambda: self._judged_number >= number, seconds)
-
     def wait_for_setting(self, seconds: float) -> None:
         """Wait for a new knob setting, or until the time is over."""
-        self._wait(lambda: self._setting is not None, seconds)
+        self._receive_until(lambda: self._setting is not None, seconds)
 
     def take_setting(self) -> Mapping[str, Any] | None:
         """Return the latest new knob setting, once; None if there is none."""
@@ -135,23 +115,29 @@ class DriverLink:
             setting, self._setting = self._setting, None
             return setting
 
-    def _wait(self, done: Callable[[], bool], seconds: float) -> None:
-        """Wait until `done()` is true, the attempt is to end, or the time is over.
+    def _receive_until(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Process the messages that have arrived; return whether the attempt is to end.
 
-        Returns at once in a signal handler that has interrupted the receiving thread.
+        Waits for more until `done()` is true, the attempt is to end, or the time is over. Receives nothing and does
+        not wait in a signal handler that has interrupted the receiving thread.
         """
         deadline = time.monotonic() + seconds
         with self._lock:
+            if self._run is None:  # only next_run() receives messages now
+                return False
             if self._receiving:
-                return
+                return (self._run.trial, self._run.attempt) in self._ends
             try:
                 self._receiving = True
-                while self._run is not None and not self._process_inbox() and not done():
+                while True:
+                    with contextlib.suppress(BlockingIOError):
+                        if not self._receive(socket.MSG_DONTWAIT):
+                            os._exit(0)
+                    if self._process_inbox():
+                        return True
                     left = deadline - time.monotonic()
-                    if left <= 0.0 or not select.select([self._socket], [], [], left)[0]:
-                        return
-                    if not self._receive(0):
-                        os._exit(0)
+                    if done() or left <= 0.0 or not select.select([self._socket], [], [], left)[0]:
+                        return False
             finally:
                 self._receiving = False
 

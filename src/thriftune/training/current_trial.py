@@ -73,11 +73,9 @@ class WorkerLink:
         except OSError:
             return {}
 
-    def told_to_end(self) -> bool:
-        return self._end
-
-    def wait_for_answer(self, number: int, seconds: float) -> None:
+    def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:  # noqa: ARG002
         """Return at once: the worker has waited before it answered the report."""
+        return self._end
 
 
 def environment(run: Run, socket_path: str) -> dict[str, str]:
@@ -183,4 +181,4 @@ def report_once(time: float, metrics: Mapping[str, float], step: int | None) -> 
     number = COUNTED if step is None else 0
     trial_step = 1 if step is None else trial.numbers.step_of(step)
     link.send(Reported(time, trial.id, trial.attempt, number, trial_step, dict(metrics)))
-    return link.told_to_end()
+    return link.end_requested()

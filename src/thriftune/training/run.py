@@ -70,11 +70,11 @@ class Link(Protocol):
         other events. Threads and signal handlers may call it at any time.
         """
 
-    def told_to_end(self) -> bool:
-        """Return whether the driver has asked the attempt to end."""
+    def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
+        """Return whether the driver has asked the attempt to end.
 
-    def wait_for_answer(self, number: int, seconds: float) -> None:
-        """Wait until the report with that number has been judged, or the time is over."""
+        First waits until the report with the number `after_report` has been judged, or the time is over.
+        """
 
 
 class Gang(Protocol):

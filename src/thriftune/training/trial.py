@@ -312,7 +312,7 @@ class Trial(ConfigAccess):
 
     def _save_due(self, step: int) -> bool:
         every = self.run.save_every
-        if every == 0.0 or step == self.run.max_steps or self._link.told_to_end():
+        if every == 0.0 or step == self.run.max_steps or self._link.end_requested():
             return True
         return every is not None and time.monotonic() - self._saved_at >= every
 
@@ -390,10 +390,11 @@ class Trial(ConfigAccess):
         All workers of a trial get the answer of worker 0, so all must call it equally often.
         """
         if self._leads:
+            after_report = 0
             if self._unanswered:
                 self._unanswered = False
-                self._link.wait_for_answer(self._reports, self._answer_seconds)
-            self.cut = self.cut or self._link.told_to_end()
+                after_report = self._reports
+            self.cut = self.cut or self._link.end_requested(after_report, self._answer_seconds)
         if self.gang is not None:
             if not self.in_step:
                 self.cut = self.gang.poll_end(self.cut) or self.cut
