@@ -11,27 +11,23 @@ import contextlib
 import faulthandler
 import importlib
 import importlib.util
-import json
 import os
 import resource
-import select
 import socket
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thriftune.common.clock import set_offset, wall_time
 from thriftune.engines import pickled
-from thriftune.engines.outbox import Outbox
+from thriftune.engines.driver_link import DriverLink
 from thriftune.engines.process_snapshot import ProcessSnapshot
 from thriftune.errors import SettingError
 from thriftune.state.events import Ended, Event, Failed, Lost, Warned
 from thriftune.training.gangs import join
-from thriftune.training.messages import LineBuffer, run_from
 from thriftune.training.run import EndTrial, Link, Run, TrialFailed, TrialLost
 from thriftune.training.trial import Trial
 
@@ -47,138 +43,8 @@ MARK = b"\x1e\x1e thriftune: the next attempt \x1e\x1e\n"
 _ERROR_CHARACTERS = 50_000
 """The longest error of an attempt that is stored. Some exceptions print a whole array."""
 
-
-_RECEIVE_BYTES = 65_536
-
 _OOM_SCORE = "500"
 """Makes the kernel kill this process before the driver, as if it used half of the machine's memory more."""
-
-
-class DriverLink:
-    """The worker's connection to the driver."""
-
-    def __init__(self, sock: socket.socket, spool: Path, *, durable: bool = False) -> None:
-        self._socket = sock
-        self._outbox = Outbox(sock, spool, durable=durable, end_requested=self._end_requested_now)
-        self._lines = LineBuffer()
-        self._inbox: list[Any] = []  # messages that were received and not processed, in order
-        self._ends: set[tuple[int, int]] = set()  # the attempts that the driver wants to end
-        self._judged_number = 0  # the number of the attempt's last report that was judged
-        self._setting: Mapping[str, Any] | None = None  # a new knob setting that take_setting() has not returned
-        self._run: Run | None = None  # the attempt that runs
-        self._lock = threading.RLock()  # held by the thread that receives messages
-        self._receiving = False  # True in a signal handler that has interrupted the receiving thread
-
-    def next_run(self) -> Run | None:
-        """Wait for the next attempt and return it; None: the driver has ended."""
-        while True:
-            while self._inbox:
-                message = self._inbox.pop(0)
-                if "run" in message:
-                    run = run_from(message["run"])
-                    # The driver sends a run only after it has recorded how this worker's last one ended.
-                    self._outbox.begin(run)
-                    self._ends.clear()
-                    self._judged_number = 0
-                    self._setting = None
-                    self._run = run
-                    return run
-            if not self._receive(0):
-                return None
-
-    def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
-        """Return whether the driver has asked the attempt to end.
-
-        First waits until the report with the number `after_report` has been judged, or the time is over.
-        """
-        return self._receive_until(lambda: self._judged_number >= after_report, timeout_seconds)
-
-    def _end_requested_now(self) -> bool:
-        """Return whether the driver has asked the attempt to end.
-
-        Returns False while another thread receives messages.
-        """
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            return self.end_requested()
-        finally:
-            self._lock.release()
-
-    def wait_for_setting(self, seconds: float) -> None:
-        """Wait for a new knob setting, or until the time is over."""
-        self._receive_until(lambda: self._setting is not None, seconds)
-
-    def take_setting(self) -> Mapping[str, Any] | None:
-        """Return the latest new knob setting, once; None if there is none."""
-        with self._lock:
-            setting, self._setting = self._setting, None
-            return setting
-
-    def _receive_until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Process the messages that have arrived; return whether the attempt is to end.
-
-        Waits for more until `done()` is true, the attempt is to end, or the time is over. Receives nothing and does
-        not wait in a signal handler that has interrupted the receiving thread.
-        """
-        deadline = time.monotonic() + seconds
-        with self._lock:
-            if self._run is None:  # only next_run() receives messages now
-                return False
-            if self._receiving:
-                return (self._run.trial, self._run.attempt) in self._ends
-            try:
-                self._receiving = True
-                while True:
-                    with contextlib.suppress(BlockingIOError):
-                        if not self._receive(socket.MSG_DONTWAIT):
-                            os._exit(0)
-                    if self._process_inbox():
-                        return True
-                    left = deadline - time.monotonic()
-                    if done() or left <= 0.0 or not select.select([self._socket], [], [], left)[0]:
-                        return False
-            finally:
-                self._receiving = False
-
-    def _process_inbox(self) -> bool:
-        """Process all messages but those with a run; return whether the attempt is to end."""
-        assert self._run is not None
-        own = (self._run.trial, self._run.attempt)
-        for message in self._inbox:
-            if "end" in message:
-                self._ends.add(tuple(message["end"]))
-            elif "judged" in message and tuple(message["judged"][:2]) == own:
-                self._judged_number = message["judged"][2]
-            elif "knobs" in message and tuple(message["knobs"][:2]) == own:
-                self._setting = message["knobs"][2]
-        self._inbox = [message for message in self._inbox if "run" in message]
-        return own in self._ends
-
-    def send(self, event: Event) -> int:
-        """Send an event of the attempt; see Outbox.send()."""
-        return self._outbox.send(event)
-
-    def send_last(self, outcome: Event, *, stay: bool) -> None:
-        """Send how the attempt has ended.
-
-        `stay`: this worker can run another attempt; otherwise it ends now.
-        """
-        with self._lock:  # from now on, only next_run() receives messages: the driver may send the next run
-            self._run = None
-        self._outbox.send(outcome, last=True, leaving=not stay)
-
-    def _receive(self, flags: int) -> bool:
-        """Receive messages into the inbox; return False if the driver has ended.
-
-        `flags`: those of recv().
-        """
-        try:
-            chunk = self._socket.recv(_RECEIVE_BYTES, flags)
-        except ConnectionError:
-            chunk = b""
-        self._inbox.extend(json.loads(line) for line in self._lines.feed(chunk))
-        return bool(chunk)
 
 
 def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from thriftune.engines.driver_link import DriverLink
 from thriftune.engines.local import _send
-from thriftune.engines.worker import DriverLink
 from thriftune.training.messages import run_message
 from thriftune.training.run import Run
 

@@ -1,35 +1,168 @@
-"""Writes the events of an attempt to a spool file, and sends them to the driver.
+"""The connection of a worker process to its driver: what the driver sends, and the events of an attempt.
 
-A single thread does this, for two reasons. Reports of several threads get one order, in which they are numbered,
+`DriverLink` receives runs and requests. `Outbox` writes events to a spool file and sends them to the driver.
+
+A single thread sends, for two reasons. Reports of several threads get one order, in which they are numbered,
 written and sent. And Python runs signal handlers only on the main thread, so no handler can interrupt a write: a
 handler may report while the main thread reports, and may raise.
 """
 
 from __future__ import annotations
 
-import _thread  # not threading: code that joins every thread it finds must not wait for this one
+import _thread  # not threading: code that joins every thread it finds must not wait for the sending thread
 import contextlib
 import errno
 import itertools
+import json
 import os
 import queue
+import select
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from thriftune.errors import SettingError
 from thriftune.state.events import DiskFull, Event, Reported
-from thriftune.training.messages import GOODBYE, MESSAGE_BYTES, to_line
+from thriftune.training.messages import GOODBYE, MESSAGE_BYTES, LineBuffer, run_from, to_line
 from thriftune.training.run import EndTrial, Run
+
+_RECEIVE_BYTES = 65_536
 
 _SPOOL_BYTES = 1 << 16
 """A longer spool file is emptied before the next attempt. The driver has recorded its events by then."""
 
 _DISK_RETRY_SECONDS = 0.2
 """How often to retry a write to a full disk."""
+
+
+class DriverLink:
+    """The worker's connection to the driver."""
+
+    def __init__(self, sock: socket.socket, spool: Path, *, durable: bool = False) -> None:
+        self._socket = sock
+        self._outbox = Outbox(sock, spool, durable=durable, end_requested=self._end_requested_now)
+        self.send = self._outbox.send  # sends an event of the attempt
+        self._lines = LineBuffer()
+        self._inbox: list[Any] = []  # messages that were received and not processed, in order
+        self._ends: set[tuple[int, int]] = set()  # the attempts that the driver wants to end
+        self._judged_number = 0  # the number of the attempt's last report that was judged
+        self._setting: Mapping[str, Any] | None = None  # a new knob setting that take_setting() has not returned
+        self._run: Run | None = None  # the attempt that runs
+        self._lock = threading.RLock()  # held by the thread that receives messages
+        self._receiving = False  # True in a signal handler that has interrupted the receiving thread
+
+    def next_run(self) -> Run | None:
+        """Wait for the next attempt and return it; None: the driver has ended."""
+        while True:
+            while self._inbox:
+                message = self._inbox.pop(0)
+                if "run" in message:
+                    run = run_from(message["run"])
+                    # The driver sends a run only after it has recorded how this worker's last one ended.
+                    self._outbox.begin(run)
+                    self._ends.clear()
+                    self._judged_number = 0
+                    self._setting = None
+                    self._run = run
+                    return run
+            if not self._receive(0):
+                return None
+
+    def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
+        """Return whether the driver has asked the attempt to end.
+
+        First waits until the report with the number `after_report` has been judged, or the time is over.
+        """
+        return self._receive_until(lambda: self._judged_number >= after_report, timeout_seconds)
+
+    def _end_requested_now(self) -> bool:
+        """Return whether the driver has asked the attempt to end.
+
+        Returns False while another thread receives messages.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return self.end_requested()
+        finally:
+            self._lock.release()
+
+    def wait_for_setting(self, seconds: float) -> None:
+        """Wait for a new knob setting, or until the time is over."""
+        self._receive_until(lambda: self._setting is not None, seconds)
+
+    def take_setting(self) -> Mapping[str, Any] | None:
+        """Return the latest new knob setting, once; None if there is none."""
+        with self._lock:
+            setting, self._setting = self._setting, None
+            return setting
+
+    def _receive_until(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Process the messages that have arrived; return whether the attempt is to end.
+
+        Waits for more until `done()` is true, the attempt is to end, or the time is over.
+
+        Neither receives nor waits in a signal handler that has interrupted the receiving thread.
+        """
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            if self._run is None:  # only next_run() receives messages now
+                return False
+            if self._receiving:
+                return (self._run.trial, self._run.attempt) in self._ends
+            try:
+                self._receiving = True
+                while True:
+                    with contextlib.suppress(BlockingIOError):
+                        if not self._receive(socket.MSG_DONTWAIT):
+                            os._exit(0)
+                    if self._process_inbox():
+                        return True
+                    left = deadline - time.monotonic()
+                    if done() or left <= 0.0 or not select.select([self._socket], [], [], left)[0]:
+                        return False
+            finally:
+                self._receiving = False
+
+    def _process_inbox(self) -> bool:
+        """Process all messages but those with a run; return whether the attempt is to end."""
+        assert self._run is not None
+        own = (self._run.trial, self._run.attempt)
+        for message in self._inbox:
+            if "end" in message:
+                self._ends.add(tuple(message["end"]))
+            elif "judged" in message and tuple(message["judged"][:2]) == own:
+                self._judged_number = message["judged"][2]
+            elif "knobs" in message and tuple(message["knobs"][:2]) == own:
+                self._setting = message["knobs"][2]
+        self._inbox = [message for message in self._inbox if "run" in message]
+        return own in self._ends
+
+    def send_last(self, outcome: Event, *, stay: bool) -> None:
+        """Send how the attempt has ended.
+
+        `stay`: this worker can run another attempt; otherwise it ends now.
+        """
+        with self._lock:  # from now on, only next_run() receives messages: the driver may send the next run
+            self._run = None
+        self._outbox.send(outcome, last=True, leaving=not stay)
+
+    def _receive(self, flags: int) -> bool:
+        """Receive messages into the inbox; return False if the driver has ended.
+
+        `flags`: those of recv().
+        """
+        try:
+            chunk = self._socket.recv(_RECEIVE_BYTES, flags)
+        except ConnectionError:
+            chunk = b""
+        self._inbox.extend(json.loads(line) for line in self._lines.feed(chunk))
+        return bool(chunk)
 
 
 @dataclass(slots=True, eq=False)
