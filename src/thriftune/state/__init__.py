@@ -1,1 +1,4 @@
-"""What happened, and what is known? Events, the settings of a study, and the history that its log gives."""
+"""What happened in a study, and what is known about it?
+
+This package has the events, the settings of a study, and the history that follows from its log.
+"""

@@ -9,13 +9,14 @@ from typing import Any
 from thriftune.errors import SettingError
 
 LARGEST_BYTES = 65_536
-"""The longest value, in bytes of JSON. Every reader of a study reads all attributes, so they must be short."""
+"""The longest value, in bytes of JSON. It must be short, because every reader of a study reads all attributes."""
 
 
 def checked_attribute(name: object, value: object) -> Any:
-    """Return the value of an attribute as JSON holds it: a tuple as a list, a NumPy number as a Python number.
+    """Return the value of an attribute in the types of JSON.
 
-    Raises SettingError for a name that is not a string, and for a value that JSON cannot hold or that is too long.
+    A tuple becomes a list, and a NumPy number a Python number. Raises SettingError for a name that is not a
+    string, and for a value that JSON cannot represent or that is too long.
     """
     if not isinstance(name, str) or not name:
         raise SettingError(f"attribute: {name!r} is not a name; give a string that is not empty")
@@ -36,7 +37,7 @@ def checked_attribute(name: object, value: object) -> Any:
 
 
 def checked_attributes(attrs: object) -> dict[str, Any]:
-    """Return the attributes of the setting `attrs` as JSON holds them."""
+    """Return the attributes of the setting `attrs`, in the types of JSON."""
     if attrs is None:
         return {}
     if not isinstance(attrs, Mapping):
@@ -47,7 +48,7 @@ def checked_attributes(attrs: object) -> dict[str, Any]:
 def set_attribute(attributes: dict[str, Any], name: str, value: Any) -> bool:
     """Set an attribute; return whether it changed.
 
-    Values of different types differ, such as 1 and true.
+    Values of different types count as different, such as 1 and true.
     """
     if name in attributes and json.dumps(attributes[name]) == json.dumps(value):
         return False

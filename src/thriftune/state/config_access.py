@@ -1,4 +1,7 @@
-"""Read a trial like a mapping: trial["lr"], dict(trial) and **trial give the active parameters."""
+"""Make a trial a mapping of its active parameters.
+
+They are accessible as trial["lr"], dict(trial) and **trial.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,20 @@ from thriftune.state.events import Config
 class ConfigAccess:
     """A mapping of a trial's active parameters.
 
-    Each access returns a copy, so that lists may be changed.
+    Each access to a value returns a copy, so that the user may change a list.
     """
 
     __slots__ = ()
 
     def _active(self) -> Config:
-        """Return the configuration."""
+        """Return the configuration, which has only active parameters."""
         raise NotImplementedError
 
     def _known(self) -> Iterable[str]:
-        """Return the names of all parameters, or of the active ones if no others are known."""
+        """Return the names of all parameters of the space.
+
+        Returns only the active ones if the space is not known.
+        """
         return self._active()
 
     def _note_read(self, name: str) -> None:
@@ -41,7 +47,7 @@ class ConfigAccess:
         return copy_of(value)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a parameter, or `default` if its condition makes it inactive."""
+        """Return the value of a parameter, or `default` if it is not active."""
         if name not in self._active():
             self._note_unknown(name)
             return default
@@ -58,7 +64,7 @@ class ConfigAccess:
         return len(self._active())
 
     def __bool__(self) -> bool:
-        """Return True, also for a trial without active parameters."""
+        """Return True, even for a trial without active parameters."""
         return True
 
     def __contains__(self, name: object) -> bool:
@@ -66,7 +72,10 @@ class ConfigAccess:
 
 
 def missing_name_message(name: object, config: Config, known: Iterable[str]) -> str:
-    """Return the error for a name that is not in the configuration, with a known name that may be meant."""
+    """Return the error for a name that is not in the configuration.
+
+    It suggests a similar name from `known`.
+    """
     hint = did_you_mean(name, known) if isinstance(name, str) and name not in known else ""
     return (
         f"{name!r} is not in this configuration, which has {', '.join(config)}; "

@@ -1,4 +1,4 @@
-"""Results of earlier studies, and their translation to the space of another study."""
+"""Translate the results of earlier studies to the space of a new study."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from thriftune.space.values import identity
 from thriftune.state.events import Config
 
 NEAR = 0.1
-"""A value outside a range is replaced by the nearest bound if it is closer than this fraction of the span."""
+"""A value outside a range is replaced by the nearest bound if its distance is at most this fraction of the
+range."""
 
 FEWEST = 3
 """The fewest trials with a value that make an earlier study useful."""
@@ -26,16 +27,16 @@ _VALUES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class EarlierStudy:
-    """The results that a study had when another study started with them.
+    """The results of a study, at the time when another study was started with them.
 
     - `trials`: pairs of a configuration and its value, in the unit of the metric. The value of a failed trial is
       None.
     - `id`: the unique id of the study.
-    - `variances`: the variance of each value; empty if all values were measured. It is 0 for a measured value.
-      For a trial that was cut, the value is an estimate. Its variance is relative to that of the measured
-      values, as Bayesian search scales them.
-    - `step`: the step at which all values were reported, if too few trials finished to compare final values. None:
-      the values are final values or estimates of them.
+    - `variances`: the variance of each value; empty if all values were measured. It is 0 for a measured value. The
+      value of a trial that was cut short is an estimate. Its variance is relative to the variance of the measured
+      values, in the scale of Bayesian search.
+    - `step`: the step at which all values were reported, if too few trials finished to compare final values.
+      None if the values are final ones or estimates of these.
     """
 
     study: str
@@ -52,7 +53,7 @@ class EarlierStudy:
 class TranslatedTrials:
     """The trials of an earlier study that are valid in the new space, in their order.
 
-    - `configs`, `values`, `variances`: one item for each trial, as in EarlierStudy.
+    - `configs`, `values`, `variances`: one item for each trial, with the meaning that it has in EarlierStudy.
     - `missing`: parameters of the new space that the earlier study did not vary. Their values in the
       configurations have no meaning.
     - `notes`: a text for each change that the translation made.
@@ -66,18 +67,18 @@ class TranslatedTrials:
 
     @property
     def measured(self) -> int:
-        """Return the number of values that were measured."""
+        """Return the number of values that were measured and not estimated."""
         pairs = zip(self.values, self.variances, strict=True)
         return sum(value is not None and not variance for value, variance in pairs)
 
 
 def translate(earlier: EarlierStudy, space: Space) -> TranslatedTrials:
-    """Translate the trials of an earlier study to a new space, in which all returned configurations are valid.
+    """Translate the trials of an earlier study to a new space.
 
-    Parameters are matched by name. A value does not change with the range or scale: a learning rate of 0.01
-    stays 0.01. A value slightly outside the new range becomes the nearest bound. A parameter that the earlier
-    trial did not have gets the middle of its range or its first choice. A trial with a value that is not
-    possible is dropped.
+    All returned configurations are valid in the new space. Parameters are matched by name. A value does not
+    change with the range or scale: a learning rate of 0.01 stays 0.01. A value slightly outside the new range
+    becomes the nearest bound. A parameter that the earlier trial did not have gets the middle of its range or
+    its first choice. A trial with a value that is not possible in the new space is dropped.
     """
     old = earlier.space
     if not any(name in old for name in space):
@@ -123,7 +124,7 @@ def translate(earlier: EarlierStudy, space: Space) -> TranslatedTrials:
 
 
 def _default(parameter: Parameter) -> Any:
-    """Return the middle of a range, or the first choice."""
+    """Return the middle of the parameter's range, or its first choice."""
     return parameter._axis().value(0.0 if isinstance(parameter, Choice) else 0.5)
 
 
@@ -141,15 +142,16 @@ def _constant(parameter: Parameter) -> bool:
 
 
 def _translate_value(value: Any, old: Parameter, new: Parameter) -> tuple[Any, str] | None:
-    """Return the value of the new parameter and how it was changed (empty: not).
+    """Translate a value of the old parameter to the new one.
 
-    Returns None if it is not possible.
+    Returns the new value and a text on how it differs, which is empty if it does not. Returns None if the value is
+    not possible for the new parameter.
     """
     if isinstance(new, Choice):
         identities = [identity(choice) for choice in new.choices]
         return (new.choices[identities.index(identity(value))], "") if identity(value) in identities else None
     if isinstance(new, Fixed) or new.low == new.high:  # type: ignore[attr-defined]
-        # The parameter has no effect here: the effect of its earlier values counts as noise.
+        # The parameter has one value now. The effect of its earlier values then counts as noise.
         only = _default(new)
         return only, "" if identity(value) == identity(only) else f"taken as {_text(only)}, the only one here"
     assert isinstance(new, Float | Int)
@@ -178,8 +180,8 @@ def _translate_value(value: Any, old: Parameter, new: Parameter) -> tuple[Any, s
 def _is_near(x: float, bound: float, old: Parameter, new: Float | Int) -> bool:
     """Return whether a value outside the new range is close enough to its bound.
 
-    The distance is measured on the new scale. If only the new scale is logarithmic, a small distance on the old,
-    linear scale is enough, too. On that scale, 0 can be close to the new lower bound.
+    The distance is measured on the scale of the new parameter. If only the new scale is logarithmic, a small
+    distance on the old, linear scale suffices, too: there, 0 can be close to the new lower bound.
     """
     if new.log and x > 0 and abs(math.log(x) - math.log(bound)) <= NEAR * (math.log(new.high) - math.log(new.low)):
         return True
@@ -197,7 +199,8 @@ def _is_near(x: float, bound: float, old: Parameter, new: Float | Int) -> bool:
 def _notes(old: Space, new: Space, known: set[str], changes: Counter[tuple[str, str]]) -> list[str]:
     """Return the notes about parameters.
 
-    `known`: parameters of `new` that had a value in a kept trial.
+    - `known`: the parameters of `new` whose value came from an earlier trial.
+    - `changes`: the number of changed values, by parameter and change.
     """
     notes = [
         f"{name}: {count} {'value' if count == 1 else 'values'} {change}"
@@ -215,7 +218,10 @@ def _notes(old: Space, new: Space, known: set[str], changes: Counter[tuple[str, 
 
 
 def _drop_note(name: str, parameter: Parameter, values: list[Any]) -> str:
-    """Return the note about trials that were dropped because of these values of a parameter."""
+    """Return the note about trials that were dropped.
+
+    `values`: the values of the parameter that are not possible in the new space.
+    """
     trials = f"{len(values)} {'trial' if len(values) == 1 else 'trials'} dropped"
     shown = list(dict.fromkeys(map(_text, values)))
     if len(shown) > _VALUES_SHOWN:

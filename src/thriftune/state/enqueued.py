@@ -1,4 +1,4 @@
-"""Check configurations that the user enqueues, and fill in the parameters that they leave open."""
+"""Check configurations that the user enqueues, and complete them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from thriftune.space.space import Space
 from thriftune.state.events import Config
 
 _DRAWS = 100
-"""How many times the open parameters are drawn, to find a configuration that has not been tried."""
+"""How often values are drawn for missing parameters, to find a configuration that was not tried."""
 
 
 def checked_configs(space: Space, configs: object) -> list[dict[str, Any]]:
-    """Return the configurations of the setting `enqueue` in the types of the space.
+    """Return the configurations of the setting `enqueue`, in the types of the space.
 
-    Raises SettingError or SpaceError, which names the wrong configuration.
+    They need not have all parameters. Raises SettingError or SpaceError, whose message names the wrong
+    configuration.
     """
     if configs is None:
         return []
@@ -38,9 +39,9 @@ def checked_configs(space: Space, configs: object) -> list[dict[str, Any]]:
 def complete_config(
     space: Space, given: Config, rng: np.random.Generator, times: Callable[[Config], int]
 ) -> dict[str, Any]:
-    """Return a configuration with the given values, and random values for all other parameters.
+    """Return the configuration `given`, with random values for missing parameters.
 
-    `times`: returns how often a configuration has been tried. Untried configurations are preferred.
+    `times`: returns how often a configuration was tried. A configuration that was not tried is preferred.
     """
     for _ in range(_DRAWS):
         config = space.fill(given, rng)

@@ -1,6 +1,7 @@
-"""Check the values of events that were read from a store, by the annotation of their field.
+"""Check the values of events that were read from a store.
 
-A log may be damaged, by a broken disk or by hand. After these checks, all other code can rely on the types.
+A faulty disk or an edit by hand may have damaged a log. After these checks, other code can rely on the types of
+the values. The type annotation of a field determines the check of its values.
 """
 
 from __future__ import annotations
@@ -75,4 +76,4 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
     "Sequence[float]": lambda value: type(value) is list and all(map(_is_finite, value)),
     "tuple[str, ...]": lambda value: type(value) is tuple and all(map(_of_type(str), value)),
 }
-"""Checks of values read from JSON, by the annotation of the field as it is written in the source."""
+"""The check for the values of a field, by the field's annotation as it is written in the source."""

@@ -1,8 +1,8 @@
 """The events and decisions that make up the log of a study.
 
-An event says what happened. A decision is an event that the conductor made. All are frozen dataclasses and are
-recorded in the log in order. Each docstring says what happened, which part of thriftune writes the event, and what
-it changes in the study's history. `at` is in unix seconds.
+Events are recorded in the log in order. A decision is an event that the conductor made. Each docstring says what
+happened, which part of thriftune writes the event, and what it changes in the study's history. `at` is in unix
+seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ THIS_MACHINE = "this machine"
 """The id of the driver's own machine. It is never rented, and it is present only while the driver runs."""
 
 OUTSIDE = "outside"
-"""The machine of trials that the user runs in their own code, with Study.ask() and tell()."""
+"""The machine id of trials that the user runs in their own code, with Study.ask() and Study.tell()."""
 
 SEARCHER, ENQUEUED, KNOWN = "searcher", "enqueued", "known"
 """The origin of a trial's configuration: the searcher, the queue, or a known result."""
@@ -47,13 +47,13 @@ class Decision(Event):
 class WarmStarted(Event):
     """The study started with a copy of the results of another study.
 
-    Written when the study is created. The copy stays valid when the other study changes or is deleted. It is added
-    to the history's `earlier`.
+    Written when the study is created. The copy stays valid when the other study changes or is deleted. The
+    results are added to the history's `earlier`.
 
     - `space`: the space of the other study, as written by Space.to_json().
     - `trials`: pairs of a configuration and its value; the value is null for a failed trial.
     - `id`: the unique id of the other study.
-    - `variances`, `step`: as in EarlierStudy. Older logs do not have them.
+    - `variances`, `step`: as in EarlierStudy. Logs of older versions do not have them.
     """
 
     study: str
@@ -90,11 +90,11 @@ class DriverStopped(Event):
 
 @dataclass(frozen=True, slots=True)
 class StopRequested(Event):
-    """Someone asked the study to stop cleanly: by Ctrl-C, SIGTERM or `thriftune stop`.
+    """The user requested that the study stop: by Ctrl-C, SIGTERM or `thriftune stop`.
 
     Written by the driver. The conductor then stops all running trials and places no others.
 
-    - `by`: the way in which it was asked.
+    - `by`: how the user requested it.
     """
 
     by: str
@@ -113,7 +113,7 @@ class Tick(Event):
 
 @dataclass(frozen=True, slots=True)
 class TrialRequested(Event):
-    """The user asked for a configuration to run in their own code.
+    """The user requested a configuration to run in their own code.
 
     Written by Study.ask(). The conductor answers with Create and Place decisions.
     """
@@ -121,10 +121,10 @@ class TrialRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class Enqueued(Event):
-    """The user enqueued a configuration, which is tried before any that the searcher suggests.
+    """The user enqueued a configuration.
 
-    Written by the process that creates the study, or by Study.enqueue(). The configuration may leave parameters
-    open. It is added to the history's queue.
+    It is tried before any configuration that the searcher suggests. Written by the process that creates the study,
+    or by Study.enqueue(). The configuration need not have all parameters. It is added to the history's queue.
     """
 
     config: Config
@@ -132,10 +132,10 @@ class Enqueued(Event):
 
 @dataclass(frozen=True, slots=True)
 class ResultAdded(Event):
-    """The user added a known result: the metrics of a configuration, or the error with which it fails.
+    """The user added a known result.
 
-    Written by the process that creates the study, or by Study.add(). The history gets a trial that has already
-    ended.
+    It consists of a configuration and its metrics, or the error with which it fails. Written by the process that
+    creates the study, or by Study.add(). The history gets a trial that has already ended.
     """
 
     config: Config
@@ -145,9 +145,9 @@ class ResultAdded(Event):
 
 @dataclass(frozen=True, slots=True)
 class AttributeSet(Event):
-    """The user attached a value to the study or to one of its trials, replacing a value of the same name.
+    """The user attached an attribute to the study or to one of its trials.
 
-    Written by the user's process, or by the worker of a running trial.
+    It replaces an attribute of the same name. Written by the user's process, or by the worker of a running trial.
 
     - `trial`: the trial's id; None for an attribute of the study.
     - `attempt`: the running attempt that set it; None if it was set from outside the trial.
@@ -165,7 +165,7 @@ class Reported(Event):
 
     Written by the worker or Study.tell(). The report is added to the trial, whose value may change.
 
-    - `number`: counts the reports of an attempt from 1, so that a repeated event is recognised.
+    - `number`: the number of the report in its attempt, from 1. It shows whether an event is a repetition.
     - `saved`: the step's checkpoint is complete, so that another attempt can resume from this step.
     """
 
@@ -204,8 +204,8 @@ class Ended(Event):
 
     - `seconds`: the time that the training function took.
     - `cut`: it ended early because of a Move, Pause or Stop decision.
-    - `unread`: parameters that the training function did not read, except those that conditions depend on. Empty
-      if this is not known, as for commands.
+    - `unread`: the parameters that the training function did not read, without those on which conditions depend.
+      Empty if this is not known, as for commands.
     """
 
     trial: int
@@ -221,9 +221,9 @@ class Failed(Event):
 
     Written by the worker, the engine or Study.tell(). The trial waits for a decision to retry it or to give it up.
 
-    - `kind`: a word for programs: raised, exited, signal, memory, nan, no_value, or told (by Study.tell()). The
-      history also sets the kinds timeout and lost.
-    - `output`: the end of what the attempt printed.
+    - `kind`: the kind of failure: raised, exited, signal, memory, nan, no_value, or told (reported with
+      Study.tell()). The history itself also uses the kinds timeout and lost.
+    - `output`: the end of the attempt's output.
     """
 
     trial: int
@@ -235,9 +235,9 @@ class Failed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Killed(Event):
-    """An attempt was killed, as a Kill decision required.
+    """An attempt was killed because of a Kill decision.
 
-    Written by the engine. The attempt fails with the kind "timeout", unless it had been asked to end before.
+    Written by the engine. The attempt fails with the kind "timeout", unless it already had an end request.
     """
 
     trial: int
@@ -247,7 +247,7 @@ class Killed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Lost(Event):
-    """The worker of an attempt vanished, through no fault of the trial that is known.
+    """The worker of an attempt vanished through no known fault of the trial.
 
     Written by the engine. The trial waits for another machine. The loss is no failure.
     """
@@ -259,11 +259,11 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class Warned(Event):
-    """A worker has a warning for the user, such as a corrupt checkpoint that was skipped.
+    """A worker has a warning for the user.
 
-    Written by the worker. The warning is added to the trial.
+    An example is a corrupt checkpoint that was skipped. Written by the worker. The warning is added to the trial.
 
-    - `once`: it is about the training function, so it is added to the study and shown once.
+    - `once`: the warning is about the training function. It is then added to the study, and shown once.
     """
 
     trial: int
@@ -274,9 +274,10 @@ class Warned(Event):
 
 @dataclass(frozen=True, slots=True)
 class DiskFull(Event):
-    """A checkpoint could not be written because the disk is full. The trial itself goes on.
+    """A checkpoint could not be written because the disk is full.
 
-    Written by the worker. The study's setting `disk_full` decides whether the study stops.
+    Written by the worker. The trial itself continues. The study's setting `disk_full` decides whether the study
+    stops.
     """
 
     trial: int
@@ -291,11 +292,11 @@ class UsageMeasured(Event):
     Written by the worker. The window is added to the trial.
 
     - `step`: the last step of the window. `seconds`: the duration of the window.
-    - `setting`: the knob setting; it has only knobs that were set.
+    - `setting`: the knob setting. It has only the knobs that are applied.
     - `cold`: the window contains the first step of its attempt, which is often slower than the others.
-    - `counters`: averages per second, by name. `kind`: the kind of machine and counters; windows of other kinds
-      cannot be compared.
-    - `joules`: as measured by `meter`; the meter "estimate" is not a measurement.
+    - `counters`: counts per second and gauges, by name; see system/counters.py.
+    - `kind`: the kind of machine. Windows of different kinds cannot be compared.
+    - `joules`: the energy of the window. `meter`: how it was measured; "estimate" is no measurement.
     """
 
     trial: int
@@ -316,9 +317,9 @@ class UsageMeasured(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineRented(Event):
-    """A cloud has accepted the rental of a machine, which is billed from now on but is not ready yet.
+    """A cloud has accepted the rental of a machine.
 
-    Written by the cloud. The machine becomes present in the fleet.
+    Written by the cloud. The machine is billed from now on, but is not ready yet. It is added to the fleet.
 
     - `on_demand_per_hour`: the price of the same machine on demand, in dollars an hour; None if it is not known.
     - `price_known`: False for a spot machine without a known price; `price_per_hour` is then an on-demand price.
@@ -333,9 +334,9 @@ class MachineRented(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineRefused(Event):
-    """The cloud has no machine of this offer now.
+    """The cloud has refused a rental, because it has no machine of this offer now.
 
-    Written by the cloud. The rental is over.
+    Written by the cloud. The rental ends.
     """
 
     machine: str
@@ -359,9 +360,11 @@ class MachineReady(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineNotice(Event):
-    """The provider announced that the machine will be preempted at `deadline`, in unix seconds.
+    """The provider announced that it will preempt a machine.
 
     Written by the cloud. The machine gets no more trials.
+
+    - `deadline`: the time of the preemption, in unix seconds.
     """
 
     machine: str
@@ -374,7 +377,7 @@ class MachineLost(Event):
 
     Written by the cloud. The attempts on it are lost, and the machine is not billed any more.
 
-    - `revoked`: its provider took it back, so no trial caused the loss.
+    - `revoked`: the provider preempted it, so no trial caused the loss.
     """
 
     machine: str
@@ -394,11 +397,13 @@ class MachineReleased(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineBilled(Event):
-    """The provider's rules give the cost of a machine that has ended.
+    """A machine that has ended was billed.
 
     Written by the cloud. The amount replaces the estimate from the machine's price.
 
     - `dollars`: the amount to pay. It includes `data` and does not include `refunded`.
+    - `data`: the part of `dollars` for data transfer.
+    - `refunded`: the dollars that the provider gives back.
     - `estimated`: computed from list prices, because the provider has sent no bill.
     """
 
@@ -411,9 +416,11 @@ class MachineBilled(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineShared(Event):
-    """Others use `slots` slots of a machine that this study does not have for itself.
+    """The number of slots that other studies use on a shared machine has changed.
 
-    Written by the cloud. The machine has fewer free slots.
+    Written by the cloud. The number of free slots changes.
+
+    - `slots`: the number of slots that others use now.
     """
 
     machine: str
@@ -422,12 +429,12 @@ class MachineShared(Event):
 
 @dataclass(frozen=True, slots=True)
 class ShareChanged(Event):
-    """The number of workers that this study may run has changed, because other studies use the machines.
+    """This study's share of machines that several studies use has changed.
 
     Written by the cloud.
 
-    - `workers`: the most workers at the same time; None: as many as fit.
-    - `why`: a text that names the other studies.
+    - `workers`: the largest number of workers at the same time; None if it is not limited.
+    - `why`: the reason, for users. It names the other studies.
     """
 
     workers: int | None
@@ -439,12 +446,10 @@ class ShareChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class Create(Decision):
-    """Create a trial.
-
-    The trial waits for a machine.
+    """Create a trial, which then waits for a machine.
 
     - `origin`: SEARCHER or ENQUEUED.
-    - `expected_gain`: the improvement of the best value that the searcher expected; None if it is not needed.
+    - `expected_gain`: the improvement of the best value that the searcher expected; None if nothing uses it.
     """
 
     trial: int
@@ -460,9 +465,9 @@ class Place(Decision):
     The trial runs and occupies slots.
 
     - `machine`: the machine of the worker with rank 0.
-    - `resume_step`: the step of the checkpoint from which it resumes; 0: it starts from the beginning.
+    - `resume_step`: the step of the checkpoint from which it resumes; 0 if it starts from the beginning.
     - `workers`: for a gang, the number of workers by machine; None for a single worker.
-    - `save_every`: seconds between checkpoints; None: save only when it is required.
+    - `save_every`: seconds between checkpoints; None if it saves only when a checkpoint is required.
     """
 
     trial: int
@@ -492,9 +497,9 @@ class Move(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Pause(Decision):
-    """End the attempt after its next step, and pause the trial. It may be promoted later.
+    """End the attempt after its next step, and pause the trial.
 
-    The attempt gets the end request "pause".
+    The trial may be promoted later. The attempt gets the end request "pause".
     """
 
     trial: int
@@ -511,14 +516,13 @@ class Pause(Decision):
 class Stop(Decision):
     """End the attempt after its next step. The trial gets no other attempt.
 
-    The attempt gets an end request. A trial with a value counts as finished if one of these is true, else as
-    stopped:
+    The attempt gets an end request. The trial then counts as stopped. If it has a value and one of the three flags
+    is set, it counts as finished.
 
+    - `why`: "deadline", "budget", or the stopping rule that decided it.
     - `converged`: more steps would change nothing.
     - `reached`: its value has reached the study's target. If the last value counts, later reports are dropped.
-    - `expired`: it has used up its time. Without a value it fails.
-
-    `why` is "deadline", "budget", or the stopping rule that decided it.
+    - `expired`: it has used up its time. It fails if it has no value.
     """
 
     trial: int
@@ -540,16 +544,17 @@ class Stop(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Promote(Decision):
-    """Let a paused trial go on. It waits for a machine again."""
+    """Let a paused trial continue. It waits for a machine again."""
 
     trial: int
 
 
 @dataclass(frozen=True, slots=True)
 class Kill(Decision):
-    """End the attempt at once: it exceeds its time limit, or did not stop when it was asked to.
+    """End the attempt at once.
 
-    The attempt keeps running until the engine has sent Killed.
+    It has exceeded its time limit, or did not stop after an end request. The attempt keeps running until the
+    engine has sent Killed.
     """
 
     trial: int
@@ -559,9 +564,12 @@ class Kill(Decision):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp(Decision):
-    """Fail a trial for good: its retries are used up, or it was lost again and again.
+    """Fail a trial, which gets no other attempt.
 
-    - `why`: a sentence. `kind`: the kind of the error if `why` is the trial's own error, else empty.
+    Its retries are used up, or its attempts were lost too often.
+
+    - `why`: the reason, as a sentence.
+    - `kind`: the kind of the error if `why` is the trial's own error, else empty.
     """
 
     trial: int
@@ -573,7 +581,7 @@ class GiveUp(Decision):
 class StopAfterFailures(Decision):
     """Stop the study, because its first trials all failed with the same error.
 
-    - `trials`: their ids.
+    - `trials`: the ids of these trials.
     """
 
     trials: Sequence[int]
@@ -583,7 +591,8 @@ class StopAfterFailures(Decision):
 class Retry(Decision):
     """Run a failed trial again, because the user says that its cause is fixed.
 
-    Recorded between drives. The trial waits again, and its earlier failures and seconds count in no limit.
+    Recorded while no driver runs. The trial waits again. Its earlier failures and seconds do not count towards
+    limits.
     """
 
     trial: int
@@ -593,7 +602,8 @@ class Retry(Decision):
 class SetKnobs(Decision):
     """Let a trial use this knob setting from its next step, or from its next attempt.
 
-    - `setting`: the value of each knob that is set.
+    - `setting`: the value of each knob that is applied.
+    - `why`: the reason, for users.
     - `by`: the evidence for the decision; PROBE if the setting is only probed.
     """
 
@@ -609,7 +619,7 @@ PROBE = "look"
 
 @dataclass(frozen=True, slots=True)
 class LimitTrialsPerMachine(Decision):
-    """Run at most `at_a_time` trials at once on each machine with `slots` slots.
+    """Run at most `at_a_time` trials at the same time on machines with `slots` slots.
 
     Each trial then gets a larger share of the machine.
     """
@@ -626,8 +636,8 @@ class Rent(Decision):
     The fleet expects the machine until the cloud answers.
 
     - `machine`: the new machine's id.
-    - `max_price`: dollars an hour; above this price the provider may preempt it. None: no such limit.
-    - `trial`: id of the trial for which it is rented; None if it is for no particular trial.
+    - `max_price`: dollars an hour. The provider may preempt it at a higher price. None if there is no limit.
+    - `trial`: the id of the trial for which it is rented; None if it is not for a particular trial.
     """
 
     machine: str
@@ -656,7 +666,7 @@ class Finish(Decision):
 # --- the format in the log --------------------------------------------------------------------------------
 
 
-# The names in logs of classes that have been renamed since.
+# The names that logs use for classes that were renamed later.
 _NAMES_IN_LOGS = {
     "TrialRequested": "Asked",
     "ResultAdded": "Known",
@@ -668,9 +678,9 @@ _NAMES_IN_LOGS = {
 
 
 class Codec:
-    """Write events as JSON, and read and check them.
+    """Converts events to JSON and back, and checks them.
 
-    A field that this version does not know is an error. It is never dropped.
+    A field that this version does not know raises an error. It is not ignored.
     """
 
     kinds: ClassVar[dict[str, type[Event]]] = {}  # every event class, by its name in logs

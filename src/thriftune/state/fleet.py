@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 from thriftune.state import events as ev
 
 UNAVAILABLE_SECONDS = 60.0
-"""A machine that is preempted at a younger age counts as a refusal: the next machine would fare no better."""
+"""A machine that is preempted before this age counts as a refusal, because the next one would be preempted,
+too."""
 
 SCARCE_SECONDS = 300.0
-"""A machine that is preempted at a younger age counts as a refusal if all others of its offer leave, too."""
+"""A machine that is preempted before this age counts as a refusal if no other machine of its offer stays."""
 
 
 @dataclass(slots=True)
 class Machine:
-    """One machine, from the time it was rented to its end."""
+    """One machine, from its rental to its end."""
 
     id: str
     offer: str
@@ -62,31 +63,33 @@ class Machine:
         return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
 
     def dollars(self, now: float) -> float:
-        """Return its bill, or an estimate from its first price as long as it has no bill."""
+        """Return its cost in dollars: its bill, or an estimate from its price if it has no bill."""
         return self.seconds(now) * self.price_per_hour / 3600 if self.bill is None else self.bill.dollars
 
 
 class Fleet:
-    """All machines of a study: those being rented, those present, and those that have ended."""
+    """All machines of a study: ordered, present, and ended ones."""
 
     def __init__(self) -> None:
         self.present: dict[str, Machine] = {}  # all and only machines that have not ended, by id
         self.past: list[Machine] = []  # all machines that have ended, in order of their end
         self.renting: dict[str, ev.Rent] = {}  # rentals that the cloud has not answered yet, by machine id
-        # Keyed by offer, in unix seconds: when a machine of it last arrived, when the cloud last refused one, and
-        # when one was last refused or preempted at once.
+        # By offer, in unix seconds: when its last machine arrived, when the cloud last refused one, and when one
+        # was last refused or preempted at a young age.
         self.last_arrival_at: dict[str, float] = {}
         self.last_refusal_at: dict[str, float] = {}
         self.last_unavailable_at: dict[str, float] = {}
-        self.free_slots = 0  # sum of free_slots of `present`; kept here because it is read after every report
-        self.rented_ids: set[str] = set()  # ids of all machines for which a rental was ever decided or confirmed
-        self.uncertain: set[str] = set()  # machines that an earlier driver was renting; they may still arrive
+        self.free_slots = 0  # sum of free_slots of `present`, stored because it is read after every report
+        self.rented_ids: set[str] = set()  # ids of all machines whose rental was decided or confirmed
+        self.uncertain: set[str] = (
+            set()
+        )  # ids of machines that an earlier driver was renting; they may still arrive
         self._past_dollars = 0.0  # sum of dollars of `past`
         self._unbilled: dict[str, Machine] = {}  # machines of `past` without a bill, by id
-        self._cancelled: set[str] = set()  # machines that were released before they arrived
+        self._cancelled: set[str] = set()  # ids of machines that were released before they arrived
 
     def dollars(self, now: float) -> float:
-        """Return what all machines have cost, in dollars."""
+        """Return the cost of all machines until now, in dollars."""
         return self._past_dollars + sum(machine.dollars(now) for machine in self.present.values())
 
     @property
@@ -95,9 +98,9 @@ class Fleet:
         return len(self.rented_ids)
 
     def empty_with_notice(self) -> list[str]:
-        """Return rented machines that have a notice and run no trial.
+        """Return the ids of rented machines that have a notice and run no trial.
 
-        They are worth releasing: a notice may be false, and an empty machine is still billed.
+        They should be released: a notice may be false, and an empty machine is billed.
         """
         return [
             machine.id
@@ -115,7 +118,10 @@ class Fleet:
 
     @property
     def all_billed(self) -> bool:
-        """Return whether the provider has billed every machine, so that no dollars are estimated."""
+        """Return whether the provider has billed every machine.
+
+        If so, dollars() contains no estimate.
+        """
         bills = (machine.bill for machine in (*self.past, *self.present.values()))
         return all(bill is not None and not bill.estimated for bill in bills)
 
@@ -125,14 +131,16 @@ class Fleet:
         return all(machine.price_known for machine in (*self.past, *self.present.values()))
 
     def offers(self) -> list[str]:
-        """Return the offers of all machines, each once, in the order of their first use."""
+        """Return the offers of all machines, each once, in order of first use."""
         machines = [*self.past, *self.present.values()]
         return list(dict.fromkeys(machine.offer for machine in machines if machine.offer))
 
     # --- trials on machines -------------------------------------------------------------------------------
 
     def place_trial(self, workers: Mapping[str, int], trial_id: int) -> bool:
-        """Give slots to the workers of a trial; return False and change nothing if some do not fit.
+        """Assign slots to the workers of a trial.
+
+        Returns False and changes nothing if some workers do not fit.
 
         `workers`: the number of workers, by machine id.
         """
@@ -148,7 +156,7 @@ class Fleet:
         return bool(workers)
 
     def remove_trial(self, workers: Mapping[str, int], trial_id: int) -> None:
-        """Take back the slots of a trial whose attempt has ended."""
+        """Free the slots of a trial whose attempt has ended."""
         for machine_id in workers:
             machine = self.present.get(machine_id)
             if machine is not None:
@@ -186,7 +194,7 @@ class Fleet:
         return True
 
     def apply_ready(self, event: ev.MachineReady) -> bool:
-        if self._may_arrive(event.machine):  # a machine that nobody rented, or whose MachineRented is missing
+        if self._may_arrive(event.machine):  # a machine that was not rented, or whose MachineRented is missing
             self._add_machine(event)
         machine = self.present.get(event.machine)
         if machine is None or machine.slots:
@@ -226,9 +234,9 @@ class Fleet:
         return True
 
     def apply_end(self, machine_id: str, at: float, *, lost: bool = False) -> bool:
-        """Apply the loss or the release of a machine. Its trials must have been removed before.
+        """Apply the loss or the release of a machine.
 
-        `lost`: the driver did not release it.
+        Its trials must have been removed before. `lost`: the driver did not release it.
         """
         machine = self.present.pop(machine_id, None)
         if machine is None:
@@ -254,7 +262,10 @@ class Fleet:
         return True
 
     def apply_new_driver(self) -> None:
-        """Forget releases and rentals that an earlier driver may have recorded and not carried out."""
+        """Discard decisions of an earlier driver that it may not have carried out.
+
+        These are decisions to release and to rent machines.
+        """
         for machine in self.present.values():
             machine.is_releasing = False
         self._cancelled.clear()
@@ -263,7 +274,7 @@ class Fleet:
         self._count_free_slots()
 
     def _note_if_unavailable(self, machine: Machine, at: float) -> None:
-        """Count a preemption at a very young age as a refusal of the machine's offer."""
+        """Count the preemption of a young machine as a refusal of its offer."""
         age = at - machine.started_at
         others = (each for each in self.present.values() if each.offer == machine.offer and each is not machine)
         if age < UNAVAILABLE_SECONDS or (age < SCARCE_SECONDS and all(each.is_leaving for each in others)):
@@ -284,7 +295,7 @@ class Fleet:
     def _may_arrive(self, machine_id: str) -> bool:
         """Return whether a machine of this id can still arrive.
 
-        A rented machine arrives once.
+        Each rented machine arrives only once.
         """
         if machine_id in self.present:
             return False

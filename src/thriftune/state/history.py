@@ -1,7 +1,7 @@
 """The history of a study: its state, and how each entry of its log changes it.
 
 A running driver and a reader of the store build the same history: both apply the entries of the log, in order.
-The history takes no decisions. The conductor's decisions are entries of the log like all other events.
+The history makes no decisions. The conductor's decisions are entries of the log like all other events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[StudyState, Any], bool]] = {
 }
 
 _BETWEEN_DRIVES = frozenset({ev.Enqueued, ev.ResultAdded, ev.AttributeSet, ev.Retry})
-"""Events that may be recorded while no driver runs. They do not show that a driver was still running."""
+"""Events that may be recorded while no driver runs. They do not change `last_at`."""
 
 
 class History(StudyState):
@@ -33,7 +33,7 @@ class History(StudyState):
     def apply(self, event: ev.Event) -> bool:
         """Apply one event.
 
-        Return False if it changes nothing (late or repeated) and need not be recorded.
+        Returns False if it changes nothing, because it is late or repeated. It then need not be recorded.
         """
         handler = _HANDLERS.get(type(event))
         if handler is None or not handler(self, event):
@@ -46,9 +46,9 @@ class History(StudyState):
     def apply_log(self, log: Iterable[ev.Event]) -> History:
         """Apply recorded entries and return the history itself.
 
-        An entry counts even if it changes nothing here, as it may have changed something in another version of
-        thriftune. Raises an error of any kind for an entry that cannot follow those before it, which is the one
-        numbered entries + 1. The history must not be used after an error.
+        An entry counts even if it changes nothing, because it may have changed something in another version of
+        thriftune. Raises an error of any type for an entry that cannot follow those before it. The number of that
+        entry is `entries` + 1. The history must not be used after an error.
         """
         for entry in log:
             if type(entry) is ev.Create:
@@ -59,7 +59,10 @@ class History(StudyState):
         return self
 
     def _check_trial(self, entry: ev.Event) -> None:
-        """Raise ValueError if an entry that changes nothing is about a trial that does not exist."""
+        """Raise ValueError if an entry is about a trial that does not exist.
+
+        Called for entries that change nothing.
+        """
         trial: int | None = getattr(entry, "trial", None)
         if type(entry) is ev.Create and trial != len(self.trials):
             raise ValueError(f"it creates trial {trial} where trial {len(self.trials)} is next")

@@ -1,6 +1,6 @@
 """Check that the state of a study does not contradict itself.
 
-Tests do so after every event.
+Tests run these checks after every event.
 """
 
 from __future__ import annotations

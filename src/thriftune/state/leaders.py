@@ -25,7 +25,7 @@ _Losses = tuple[float, ...]
 
 
 class _Standing(NamedTuple):
-    """The numbers that decide whether a trial leads.
+    """The numbers that decide whether a trial is a leader.
 
     Only trials with the highest `progress` compete.
     """
@@ -35,20 +35,20 @@ class _Standing(NamedTuple):
 
 
 class Leaders:
-    """The leading trials of a study: the best one, or the front if it has several objectives.
+    """The leaders of a study: the best trial, or the front with several objectives.
 
-    Only trials that can be compared compete. If any eligible trial has finished, only finished trials compete.
-    Otherwise those compete whose values are of the highest step.
+    Only trials that were trained equally far compete. If any eligible trial has finished, only finished trials
+    compete. Otherwise only the trials compete that have reported their values at the highest step.
 
-    The history calls note_change() after every change of a trial. All attributes are caches of the trials. An
-    unchanged trial can overtake a leader only if that leader got worse or lost progress. Otherwise current()
-    compares only leaders and changed trials again.
+    The history calls note_change() after every change of a trial. All attributes are caches, computed from the
+    trials. current() usually compares only the leaders and the trials that have changed. It compares all trials
+    if a leader got worse or lost progress, because only then can an unchanged trial become a leader.
     """
 
     def __init__(
         self, trials: Sequence[TrialRecord], objectives: Sequence[Objective], constraints: Sequence[Constraint]
     ) -> None:
-        """`trials`: the history's own list, to which it appends later trials."""
+        """Start without leaders. `trials`: the history's own list, to which later trials are appended."""
         self._trials = trials
         self._objectives = objectives
         self._constraints = constraints
@@ -58,14 +58,17 @@ class Leaders:
         self._stale = False  # a leader got worse or lost progress, so that all trials must be compared again
 
     def eligible(self, trial: TrialRecord) -> bool:
-        """Return whether it has not failed, has a finite value for every objective, and meets every constraint."""
+        """Return whether a trial may be the best or on the front.
+
+        It must not have failed, must have a finite value for every objective, and must meet every constraint.
+        """
         values = trial.values
         if values is None or trial.state is State.FAILED or not all(map(isfinite, values)):
             return False
         return not self._constraints or feasible(trial.metrics, self._constraints) is True
 
     def may_lead(self, trial: TrialRecord) -> bool:
-        """Return whether it competes to be the best: eligible, and trained as far as the leaders."""
+        """Return whether a trial is eligible and was trained as far as the leaders."""
         self.current()
         standing = self._standing(trial)
         return standing is not None and standing.progress == self._progress
@@ -84,9 +87,10 @@ class Leaders:
                 self._stale = True
 
     def current(self) -> list[TrialRecord]:
-        """Return the best trial, the earliest of equals; with several objectives, all that none dominates.
+        """Return the leaders, sorted by the first objective, then by id.
 
-        They are sorted by the first objective, then by id.
+        With one objective, this is the best trial, and the earliest one among equal trials. With several
+        objectives, these are all trials that no other trial dominates.
         """
         if self._stale or self._changed:
             ids = range(len(self._trials)) if self._stale else {**self._leading, **self._changed}
@@ -96,7 +100,10 @@ class Leaders:
         return [self._trials[trial_id] for trial_id in self._leading]
 
     def _compare(self, ids: Iterable[int]) -> tuple[float, dict[int, _Losses]]:
-        """Return the progress of the leaders among these trials, and the leaders' losses by trial id."""
+        """Find the leaders among these trials.
+
+        Returns their progress, and their losses by trial id.
+        """
         standings = [(i, standing) for i in ids if (standing := self._standing(self._trials[i])) is not None]
         progress = max((each.progress for _, each in standings), default=-inf)
         ranked = [(each.losses, trial_id) for trial_id, each in standings if each.progress == progress]
@@ -108,14 +115,14 @@ class Leaders:
         return progress, {trial_id: losses for losses, trial_id in ranked}
 
     def _standing(self, trial: TrialRecord) -> _Standing | None:
-        """Return None for a trial that is not eligible."""
+        """Return the numbers of a trial; None if it is not eligible."""
         if trial.values is None or not self.eligible(trial):
             return None
         progress: float = inf
         values: Sequence[float | None] = trial.values
         if not trial.finished:
             step = progress = step_of_values(trial, [each.metric for each in self._objectives])
-            if len(values) > 1:  # some values may be of later steps, which other trials have not reached
+            if len(values) > 1:  # some values may come from later steps, which other trials have not reached
                 values = [last_value_until(trial, step, each.metric) for each in self._objectives]
         pairs = [
             (last if value is None else value, objective)
@@ -126,7 +133,7 @@ class Leaders:
         return _Standing(progress, tuple(-value if each.maximize else value for value, each in pairs))
 
     def validate(self) -> None:
-        """Raise AssertionError if the caches differ from a comparison of all trials with all."""
+        """Raise AssertionError if the caches differ from a comparison of all trials."""
         standings = {trial.id: each for trial in self._trials if (each := self._standing(trial)) is not None}
         highest = max((each.progress for each in standings.values()), default=-inf)
         losses = {trial_id: each.losses for trial_id, each in standings.items() if each.progress == highest}
@@ -138,7 +145,10 @@ class Leaders:
     # --- messages for studies without a leader ------------------------------------------------------------
 
     def why_infeasible(self) -> str:
-        """Return a sentence if trials have values but none meets the constraints; else an empty string."""
+        """Return why no trial with values meets the constraints, as a sentence.
+
+        Returns an empty string if a trial meets them, or no trial has values.
+        """
         if not self._constraints:
             return ""
         measured = [
@@ -161,7 +171,7 @@ class Leaders:
         )
 
     def why_none(self) -> str:
-        """Return a sentence that says why no trial leads."""
+        """Return a sentence that says why the study has no leader."""
         if infeasible := self.why_infeasible():
             return infeasible
         metrics = join_with_and(map(repr, self._needed))

@@ -36,9 +36,9 @@ def _apply_driver_stopped(state: StudyState, event: ev.DriverStopped) -> bool:
 
 
 def _end_drive(state: StudyState) -> None:
-    """End the current drive, if any, at the time of the last entry.
+    """End the current drive, if there is one, at the time of the last entry.
 
-    A killed driver records no later one.
+    This is the last time at which a killed driver is known to have run.
     """
     if state.driver is not None:
         state.drives.append((state.driver.at, state.last_at))
@@ -50,9 +50,10 @@ def _end_drive(state: StudyState) -> None:
 
 
 def _end_machine(state: StudyState, machine_id: str, at: float, *, stalls: bool, lost: bool = False) -> bool:
-    """End a machine and the attempts on it.
+    """End a machine and the attempts on it; return whether anything changed.
 
-    `stalls`: a trial may be the cause. `lost`: it was not released.
+    - `stalls`: a trial may be the cause.
+    - `lost`: the machine was not released.
     """
     running = state.machines[machine_id].running if machine_id in state.machines else ()
     for trial_id in sorted(running):  # sorted, so that the result does not depend on the order of placement
@@ -62,8 +63,8 @@ def _end_machine(state: StudyState, machine_id: str, at: float, *, stalls: bool,
 
 def _apply_machine_lost(state: StudyState, event: ev.MachineLost) -> bool:
     machine = state.machines.get(event.machine)
-    # A revoked machine, or one with a notice, ended by the provider's will. In any other case one of its trials
-    # may have crashed it.
+    # The provider ended a machine that was revoked or has a notice. Any other machine may have crashed because of
+    # one of its trials.
     stalls = not event.revoked and machine is not None and machine.notice is None
     return _end_machine(state, event.machine, event.at, stalls=stalls, lost=True)
 

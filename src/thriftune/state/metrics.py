@@ -10,7 +10,7 @@ from thriftune.space.objectives import join_with_and
 
 
 def missing_metrics_error(missing: Iterable[str], reported: Iterable[str]) -> str:
-    """Return the error of a trial that ended without the metrics `missing`."""
+    """Return the error for a trial that ended without some metrics."""
     names = join_with_and(map(repr, missing))
     return f"the trial ended without a value of {names}; it reported {', '.join(reported) or 'nothing'}"
 
@@ -31,7 +31,7 @@ def checked_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
         if type(value) is float:
             values[name] = value
             continue
-        if isinstance(value, str | bytes):  # which float() would take
+        if isinstance(value, str | bytes):  # float() would accept some texts
             raise SettingError(f"{name}: {value!r} is a text and not a number")
         try:
             values[name] = float(value)

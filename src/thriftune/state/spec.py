@@ -1,4 +1,4 @@
-"""The spec of a study: everything that defines it and its limits, as data that the store can keep."""
+"""The spec of a study: its settings in the form in which a store keeps them."""
 
 from __future__ import annotations
 
@@ -36,21 +36,25 @@ KINDS: tuple[TargetKind, ...] = get_args(TargetKind)
 
 @dataclass(frozen=True)
 class Target:
-    """The code that a trial runs: a pickled or importable function, a command, or the user's own code."""
+    """The code that a trial runs.
+
+    It is a pickled function, an importable function, a command, or the user's own code, which uses Study.ask() and
+    Study.tell().
+    """
 
     kind: TargetKind
     where: str = ""  # the path of the pickle, or "file.py:function" or "module:function"
     command: tuple[str, ...] = ()
     patterns: Mapping[str, str] = field(default_factory=dict)  # metric (or "step") -> regular expression
-    folder: str = ""  # where a command runs and where a function's file is
-    paths: tuple[str, ...] = ()  # where a pickled function's modules are
+    folder: str = ""  # the working folder of a command, or the folder of a function's file
+    paths: tuple[str, ...] = ()  # the folders of a pickled function's modules
 
     def __str__(self) -> str:
         return " ".join(self.command) if self.kind == "command" else self.where or self.kind
 
 
 _QUESTION = ("name", "space", "objectives", "seed", "constraints", "id", "warm_start")
-"""The fields of a spec that never change; only rename() changes the name."""
+"""The fields of a spec that never change, except that rename() changes the name."""
 
 
 _STORED_SETTINGS = settings_of(StoredSettings)
@@ -58,10 +62,11 @@ _STORED_SETTINGS = settings_of(StoredSettings)
 
 @dataclass(frozen=True)
 class Spec(StoredSettings):
-    """One study as its log stores it.
+    """The settings of one study as its log stores them.
 
-    The first group of fields is the study's question and never changes. The others say how the study runs and when
-    it ends; they may change. The settings that users give in the same form are inherited.
+    The first group of fields is the study's question, which never changes. The other fields say how the study
+    runs and when it ends. They may change. Settings that users give in the form in which they are stored are
+    inherited.
     """
 
     name: str
@@ -70,28 +75,30 @@ class Spec(StoredSettings):
     seed: int
     constraints: tuple[Constraint, ...] = ()
     id: str = ""  # unique, also among studies of the same name
-    warm_start: tuple[str, ...] = ()  # the names of the studies that it learned from when it was made
+    warm_start: tuple[str, ...] = ()  # the names of the studies whose results it was started with
 
     searcher: str = "bayes"
     searcher_options: Mapping[str, Any] = field(default_factory=dict)
     stopping: str = "none"
     stopping_options: Mapping[str, Any] = field(default_factory=dict)
     target: Target = Target("outside")
-    deadline_seconds: float | None = None  # of time during which the study is driven
+    deadline_seconds: float | None = None  # the most seconds during which drivers run the study
     deadline_at: float | None = None  # unix seconds
     budget_dollars: float | None = None
-    timeout_seconds: float | None = None  # of one attempt; then it is killed
-    max_trial_seconds: float | None = None  # of all attempts of a trial; then it ends and keeps its value
+    timeout_seconds: float | None = None  # the time limit of an attempt, after which it is killed
+    max_trial_seconds: float | None = (
+        None  # the time limit of all attempts of a trial; it then ends with its value
+    )
     target_value: float | None = None  # the study ends when a trial's value reaches it
-    workers: int | None = 1  # trials at a time; None: as many as the machines have room for
+    workers: int | None = 1  # the most trials at the same time; None: as many as fit on the machines
     engine: str = "local"
     engine_options: Mapping[str, Any] = field(default_factory=dict)
     system: Mapping[str, Any] | None = None  # how trials may be tuned to their machine; None: not at all
     storage: str = ""  # the folder for checkpoints and output; empty: beside the store
-    code: Mapping[str, str] = field(default_factory=dict)  # fingerprints of the code and data of trials, by kind
-    moved_from: str = ""  # a renamed study: the folder in which its files were, and may still be
+    code: Mapping[str, str] = field(default_factory=dict)  # fingerprints of the trials' code and data, by kind
+    moved_from: str = ""  # if the study was renamed: its earlier name, which its folder may still have
 
-    # Logs from before these settings existed do not have them. They mean this.
+    # Logs that are older than these settings do not have them. These defaults are what they mean.
     value: ValuePolicy = field(default="last", kw_only=True, metadata=metadata_of(StoredSettings, "value"))
     on_failure: FailurePolicy = field(
         default="go_on", kw_only=True, metadata=metadata_of(StoredSettings, "on_failure")
@@ -116,17 +123,17 @@ class Spec(StoredSettings):
 
     @property
     def metric(self) -> str:
-        """The metric of the first objective."""
+        """Return the metric of the first objective."""
         return self.objectives[0].metric
 
     @property
     def maximize(self) -> bool:
-        """Whether the first objective is maximised."""
+        """Return whether the first objective is maximised."""
         return self.objectives[0].maximize
 
     @property
     def judged(self) -> bool:
-        """Whether a stopping rule may end trials before their last step."""
+        """Return whether a stopping rule may end trials before their last step."""
         if self.stopping == "auto":  # the default rule needs all three, and does nothing without them
             return self.max_steps is not None and len(self.objectives) == 1 and not self.constraints
         return self.stopping != "none"
@@ -137,23 +144,24 @@ class Spec(StoredSettings):
 
     @property
     def counts_best(self) -> bool:
-        """Whether a trial's value is its best over all steps, instead of its last."""
+        """Return whether a trial's value is the best of all steps, and not the last."""
         return self.value == "best" or (self.value == "auto" and self._may_count_best)
 
     @property
     def needed_metrics(self) -> tuple[str, ...]:
-        """The metrics that a trial must report: those of all objectives and constraints."""
+        """Return the metrics that a trial must report: those of all objectives and constraints."""
         return needed_metrics(self.objectives, self.constraints)
 
     @property
     def goal(self) -> str:
-        """The objectives and constraints, as users read them."""
+        """Return the objectives and constraints as a text for users."""
         return goal(self.objectives, self.constraints)
 
     def new_history(self, folder: str = "", files: TrialFiles = NO_FILES) -> History:
-        """Return the history of this study before its first event.
+        """Return a history of this study without any entry.
 
-        `folder`: where the study's files are; `files`: reads the files of its trials.
+        - `folder`: the folder of the study's files.
+        - `files`: reads the files of its trials.
         """
         question = self.space, self.objectives, self.seed, self.constraints, self.max_steps
         return History(*question, folder, files, self.counts_best)
@@ -185,7 +193,10 @@ class Spec(StoredSettings):
         return cls(**given)
 
     def difference(self, asked: Spec) -> list[str]:
-        """Return how the question of `asked` differs from this study's, in sentences; empty if it does not."""
+        """Return how the question of another spec differs from this one.
+
+        Returns a text for each difference. `asked`: the spec with which the user resumes the study.
+        """
         found = self.space.difference(asked.space)
         if len(self.objectives) == len(asked.objectives) == 1:
             if self.metric != asked.metric:
@@ -202,14 +213,14 @@ class Spec(StoredSettings):
             ways = "run by ask and tell", "run by thriftune"
             was, now = ways if self.target.kind == "outside" else ways[::-1]
             found.append(f"trials: were {was}, are now {now}")
-        # Without the setting, a study goes on with the studies that it learned from.
+        # Without the setting, a resumed study keeps the earlier studies that it was started with.
         if asked.warm_start and set(asked.warm_start) != set(self.warm_start):
             was, now = (", ".join(names) or "none" for names in (self.warm_start, asked.warm_start))
             found.append(f"warm_start: was {was}, is now {now}")
         return found
 
     def changes_of_meaning(self, asked: Spec) -> list[str]:
-        """Return the settings of `asked` that change what a value means, in sentences."""
+        """Return a text for each setting of `asked` that changes what a trial's value means."""
         found = []
         if asked.max_steps != self.max_steps:
             found.append(f"max_steps was {self.max_steps}, is now {asked.max_steps}")
@@ -219,9 +230,9 @@ class Spec(StoredSettings):
         return found
 
     def with_limits_of(self, asked: Spec) -> Spec:
-        """Return this study's question with the limits and means of `asked`."""
+        """Return a spec with this study's question, and all other settings of `asked`."""
         kept = {name: getattr(self, name) for name in (*_QUESTION, "moved_from")}
-        # A searcher or a rule that is given by name only keeps its options.
+        # If `asked` names the same searcher or stopping rule without options, the options stay.
         for part in ("searcher", "stopping"):
             options = f"{part}_options"
             if getattr(asked, part) == getattr(self, part) and not getattr(asked, options):
@@ -232,12 +243,15 @@ class Spec(StoredSettings):
 
 
 def _as_given(name: str) -> str:
-    """Return the name under which a user gives a setting: "deadline" for deadline_seconds."""
+    """Return the user's name of a stored setting: "deadline" for deadline_seconds."""
     return {"max_trial_seconds": "max_trial_time"}.get(name, name.split("_")[0])
 
 
 def _check_name(name: str) -> None:
-    """Raise SettingError unless every file system and shell takes the name, which is also a folder's."""
+    """Raise SettingError for a name that could fail in a file system or a shell.
+
+    The name of a study is also that of its folder.
+    """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise SettingError(
             f"name: {name!r} must be letters, digits, '.', '_' and '-', begin with a letter or digit, "
@@ -246,7 +260,10 @@ def _check_name(name: str) -> None:
 
 
 def check_criteria(spec: Spec) -> None:
-    """Raise SettingError if target, patience or convergence cannot be used with the study's objectives."""
+    """Check that the criteria for the end of a study suit its objectives.
+
+    Raises SettingError for a wrong target, and for a target, patience or convergence with several objectives.
+    """
     target = spec.target_value
     if target is not None:
         if isinstance(target, bool) or not isinstance(target, (int, float)):

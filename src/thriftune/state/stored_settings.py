@@ -1,4 +1,4 @@
-"""The settings that a study's log stores as users give them."""
+"""The settings that a study's log stores in the form in which users give them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ RESULTS = "Results"
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSettings:
-    """Settings that are the same in tune(), in a study file, on the command line and in a study's log.
+    """Settings that have the same form in four places.
 
-    A setting that is added here appears in all four. Logs without it get its default; Spec overrides the default
-    where old studies meant something else. Settings that a log stores in another form (a deadline as seconds, an
-    engine as a name and options) are in settings/table.py.
+    The places are tune(), study files, the command line and the logs of studies. A setting that is added here
+    appears in all four. A log without a setting gets its default. Spec has another default where older studies
+    behaved differently. Settings that a log stores in another form are in settings/table.py. Examples are a
+    deadline, which is stored in seconds, and an engine, which is stored as a name and options.
     """
 
     trials: int | None = setting(

@@ -1,4 +1,4 @@
-"""Apply events about a study as a whole, and about what its user adds to it, to the study's state.
+"""Apply events about a whole study, and about its user's additions, to its state.
 
 Each function applies one kind of event. It returns False if the event changes nothing and need not be recorded.
 """

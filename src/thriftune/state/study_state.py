@@ -1,4 +1,4 @@
-"""The state of a study: its trials, machines, drives and limits, and questions about them."""
+"""The state of a study: its trials, machines and drives, and their properties."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from thriftune.state.unread_parameters import UnreadParameters
 
 
 class StudyState:
-    """All that the log of a study says.
+    """The state that follows from the log of a study.
 
-    Only History.apply() changes it; everybody else reads it.
+    Only History changes it. All other code only reads it.
     """
 
     def __init__(
@@ -40,9 +40,10 @@ class StudyState:
     ) -> None:
         """Create the state of a study whose log is empty.
 
-        - `max_steps`: the most steps of a trial.
-        - `folder`: the folder of the study's files; empty if it is not known. `files` reads them.
-        - `best_counts`: a trial's value is its best over all steps, and not its last.
+        - `max_steps`: the largest number of steps of a trial; None if there is no limit.
+        - `folder`: the folder of the study's files; empty if it is not known.
+        - `files`: reads the files of trials.
+        - `best_counts`: a trial's value is the best of all steps, and not the last.
         """
         # The definition of the study. It never changes.
         self.space = space
@@ -58,14 +59,16 @@ class StudyState:
 
         # Trials.
         self.trials: list[TrialRecord] = []  # all trials in order of creation: trials[i].id == i
-        self.created_ids: list[int] = []  # ids of all trials but known results, ascending
-        self.counts: Counter[State] = Counter()  # the number of trials of created_ids in each state
+        self.created_ids: list[int] = []  # ids of all trials except known results, ascending
+        self.counts: Counter[State] = Counter()  # number of trials in each state, without known results
         self.waiting: dict[int, None] = {}  # ids of all and only trials in state WAITING, the next to place first
         self.running: dict[int, None] = {}  # ids of all and only trials in state RUNNING, in order of start
         self.retrying: dict[int, None] = {}  # ids of all and only trials of `waiting` whose last attempt failed
         self.ended: list[TrialRecord] = []  # all and only trials in an ended state, in order of their end
         self.past_attempt_count = 0  # the number of attempts that have ended, over all trials
-        self.rewritten_values = 0  # how often a value of `metric` changed at a step that rules had already judged
+        self.rewritten_values = (
+            0  # how often a report replaced a value of `metric` that stopping rules had already judged
+        )
         self.leaders = Leaders(self.trials, self.objectives, self.constraints)
         self.trials_since_best = TrialsSinceBest(self.objectives)
 
@@ -74,15 +77,15 @@ class StudyState:
         self.enqueued_keys: set[tuple[Any, ...]] = set()  # Space.key() of every configuration ever enqueued
         self.tried: Counter[tuple[Any, ...]] = Counter()  # the number of trials for each Space.key()
         self.known_results: set[tuple[Any, ...]] = set()  # (Space.key(), sorted metrics, error) of known results
-        self.earlier: list[EarlierStudy] = []  # the studies that this one was warm-started with
+        self.earlier: list[EarlierStudy] = []  # the studies with whose results this one was started
         self.unread = UnreadParameters()
 
         # Machines.
         self.fleet = Fleet()
         self.machines = self.fleet.present  # all and only machines that have not ended, by id
-        self.machine_share: ev.ShareChanged | None = None  # this study's share; None: no other study shares
+        self.machine_share: ev.ShareChanged | None = None  # this study's share; None if no machine is shared
         self.trial_limits: dict[int, ev.LimitTrialsPerMachine] = {}  # by the number of slots of the machine
-        self.measured_trials: list[TrialRecord] = []  # trials with a usage window, in the order of their first
+        self.measured_trials: list[TrialRecord] = []  # trials with a usage window, in order of their first window
         self.failed_with_knobs: list[TrialRecord] = []  # trials that failed while they had a knob setting
 
         # Drives: the periods in which a driver ran the study.
@@ -90,8 +93,10 @@ class StudyState:
         self.started_at: float | None = None  # unix seconds of the first driver's start
         self.drives: list[tuple[float, float]] = []  # start and end of each past drive, in unix seconds
         self.past_driven_seconds = 0.0  # sum of the lengths of `drives`
-        self.stop_requested_by: str | None = None  # who asked the last driver to stop
-        self.disk_full: str | None = None  # the error of a full disk in the last drive
+        self.stop_requested_by: str | None = (
+            None  # StopRequested.by of the last drive; None if no stop was requested
+        )
+        self.disk_full: str | None = None  # the error if the disk was full in the last drive
         self.failed_alike: tuple[int, ...] = ()  # ids of the trials whose equal failures stopped the last drive
         self.finish_reason: str | None = None  # why the study is finished; None while it is not
 
@@ -105,17 +110,23 @@ class StudyState:
     # --- configurations and trials ------------------------------------------------------------------------
 
     def times(self, config: ev.Config) -> int:
-        """Return how many trials have this configuration."""
+        """Return the number of trials with this configuration."""
         return self.tried[self.space.key(config)]
 
     def is_new(self, config: ev.Config) -> bool:
-        """Return whether a configuration from Space.check_part() was neither enqueued nor tried before."""
+        """Return whether a configuration was neither enqueued nor tried before.
+
+        `config`: a result of Space.check_part().
+        """
         key = self.space.key(config)
         return key not in self.enqueued_keys and not self.tried[key]
 
     @property
     def known_result_count(self) -> int:
-        """Return the number of known results. They are trials, but count in no limit."""
+        """Return the number of known results.
+
+        They are trials, but do not count towards any limit.
+        """
         return len(self.trials) - len(self.created_ids)
 
     def created_before(self, trial_id: int) -> int:
@@ -127,7 +138,10 @@ class StudyState:
 
     @property
     def all_warnings(self) -> list[str]:
-        """Return the warnings about the training function; at the study's end, with its unread parameters."""
+        """Return the warnings about the training function.
+
+        When the study is finished, they include its unread parameters.
+        """
         return [*self.warnings, *(self.unread.sentences() if self.finish_reason else ())]
 
     # --- time and money -----------------------------------------------------------------------------------
@@ -142,7 +156,10 @@ class StudyState:
         return self.past_driven_seconds + max(0.0, now - self.driver.at)
 
     def driven_seconds_until(self, at: float) -> float:
-        """Return what driven_seconds() was at a time in the past, in unix seconds."""
+        """Return the value that driven_seconds() had at a time in the past.
+
+        `at`: the time, in unix seconds.
+        """
         before = 0.0
         for start, end in self.drives:
             if start <= at <= end:
@@ -151,7 +168,7 @@ class StudyState:
         return self.driven_seconds(at)
 
     def dollars(self, now: float) -> float:
-        """Return what the study's machines have cost, in dollars."""
+        """Return the cost of the study's machines until now, in dollars."""
         return self.fleet.dollars(now)
 
     # --- values -------------------------------------------------------------------------------------------
@@ -168,7 +185,7 @@ class StudyState:
         return feasible(trial.metrics, self.constraints)
 
     def eligible(self, trial: TrialRecord) -> bool:
-        """Return whether the trial has not failed, has all values, and meets all constraints."""
+        """Return whether the trial has not failed, has all values and meets all constraints."""
         return self.leaders.eligible(trial)
 
     def missing_metrics(self, trial: TrialRecord) -> list[str]:
@@ -180,21 +197,24 @@ class StudyState:
         return not self.missing_metrics(trial)
 
     def may_lead(self, trial: TrialRecord) -> bool:
-        """Return whether the trial competes to be the best: eligible, and trained as far as the leaders."""
+        """Return whether the trial is eligible and was trained as far as the leaders."""
         return self.leaders.may_lead(trial)
 
     def step_of_values(self, trial: TrialRecord) -> int:
-        """Return the step of the last report of each objective; the lowest if they differ."""
+        """Return the step of each objective's last report; the lowest if they differ."""
         return step_of_values(trial, [each.metric for each in self.objectives])
 
     def metric_of(self, trial: TrialRecord, metric: str) -> float | None:
-        """Return the trial's value if the metric is the first objective, else the metric's last report."""
+        """Return the trial's number for a metric; None if it has not reported it.
+
+        This is the trial's value for the first objective, and the last reported number for any other metric.
+        """
         return trial.value if metric == self.metric else trial.metrics.get(metric)
 
     def value_step(self, trial: TrialRecord) -> int:
         """Return the step at which the trial reported its value; 0 if it has none.
 
-        If the best value counts, it is the first step with that value, else the last step with a value.
+        If the best value counts, this is the first step with that value, else the last step with a value.
         """
         reports = counted_reports(trial) if trial.state is State.COMPLETED else trial.reports
         last = next((report.step for report in reversed(reports) if report.value is not None), 0)
@@ -204,11 +224,10 @@ class StudyState:
 
     @property
     def best(self) -> TrialRecord:
-        """Return the trial with the best value, the earliest of equals.
+        """Return the eligible trial with the best value, the earliest of equal trials.
 
-        Raises NoBestTrial if none has one.
-
-        If any eligible trial has finished, only finished trials compete. Otherwise those with the most steps do.
+        Raises NoBestTrial if no trial is eligible. If any eligible trial has finished, only finished trials
+        compete. Otherwise the trials with the most steps compete.
         """
         if len(self.objectives) > 1:
             raise NoBestTrial(f"there are {len(self.objectives)} objectives, so no single best; see front")
@@ -219,9 +238,10 @@ class StudyState:
 
     @property
     def front(self) -> list[TrialRecord]:
-        """Return the trials that no other trial dominates, sorted by the first objective, then by id.
+        """Return the trials that no other trial dominates.
 
-        With a single objective, return all trials with the best value. The same trials compete as for `best`.
+        They are sorted by the first objective, then by id. With a single objective, these are all trials with the
+        best value. The same trials compete as for `best`.
         """
         leading = self.leaders.current()
         if len(self.objectives) > 1 or not leading:
@@ -233,5 +253,8 @@ class StudyState:
         return self.leaders.why_none()
 
     def why_infeasible(self) -> str:
-        """Return a sentence if trials have values but none meets the constraints; else an empty string."""
+        """Return why no trial with values meets the constraints, as a sentence.
+
+        Returns an empty string if a trial meets them, or no trial has values.
+        """
         return self.leaders.why_infeasible()

@@ -1,4 +1,7 @@
-"""Summarize a study for its store, so that a list of studies can be shown without reading their logs."""
+"""Summarize a study for its store.
+
+The summary allows a list of studies to be shown without reading their logs.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from thriftune.state.history import History
 
 
 def summarize(history: History, now: float) -> dict[str, Any]:
-    """Return what a list of studies shows of this one, as JSON.
+    """Return the summary of a study, in the types of JSON.
 
-    `entries` in the summary is the length of the log that it summarizes.
+    Its `entries` is the length of the log that it summarizes. `now`: unix seconds.
     """
     has_front = len(history.objectives) > 1
     best_trial = None

@@ -1,4 +1,4 @@
-"""Changes of a trial's state and values that several kinds of events have in common."""
+"""Change the state and the values of a trial, for several kinds of events."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _STATE_AFTER_REQUEST = {
     "reach": State.STOPPED,
     "pause": State.PAUSED,
 }
-"""The state of a trial that did not complete when its attempt was cut, by the request to end the attempt.
+"""The state of a trial whose attempt was cut and that did not complete, by its end request.
 
-After any other request, or none, the trial waits again. An expired trial waits until the conductor gives it up.
+After any other end request, or without one, the trial waits again. An expired trial waits until the conductor
+fails it.
 """
 
 
@@ -40,7 +41,7 @@ def running_trial(state: StudyState, event: Any) -> TrialRecord | None:
 
 
 def set_state(state: StudyState, trial: TrialRecord, new: State) -> None:
-    """Set a trial's state and bring all collections of trials by state up to date."""
+    """Set a trial's state, and update all collections of trials by state."""
     state.counts[trial.state] -= 1
     state.counts[new] += 1
     state.waiting.pop(trial.id, None)
@@ -60,11 +61,11 @@ def set_state(state: StudyState, trial: TrialRecord, new: State) -> None:
 def set_values(state: StudyState, trial: TrialRecord, reports: Sequence[Report]) -> None:
     """Compute a trial's values again after its metrics have changed.
 
-    `reports`: those that count.
+    `reports`: the trial's reports that count.
     """
     from_reports = state.value_rule.best and trial.origin != ev.KNOWN
     value = trial.value = current_value(reports) if from_reports else trial.metrics.get(state.metric)
-    if len(state.objectives) == 1:  # the usual case, which every report takes
+    if len(state.objectives) == 1:  # the usual case, handled first because every report comes here
         trial.values = None if value is None else (value,)
     else:
         values = [trial.metrics.get(objective.metric) for objective in state.objectives]
@@ -73,13 +74,16 @@ def set_values(state: StudyState, trial: TrialRecord, reports: Sequence[Report])
 
 
 def count_all_reports(state: StudyState, trial: TrialRecord) -> None:
-    """Let all reports of a trial count again, after complete() has left some out."""
+    """Let all reports of a trial count again.
+
+    Called after complete(), which may have excluded some.
+    """
     trial.metrics = latest_metrics(trial.reports)
     set_values(state, trial, trial.reports)
 
 
 def end_trial(state: StudyState, trial: TrialRecord, at: float) -> None:
-    """Record the end of a trial, whose state is already an ended one."""
+    """Record the end of a trial whose state was already set."""
     trial.ended_at = at
     state.ended.append(trial)
 
@@ -104,7 +108,7 @@ def end_attempt(state: StudyState, trial: TrialRecord, at: float, new: State) ->
 def _past_attempt(trial: TrialRecord, at: float, new: State) -> PastAttempt:
     """Return the record of the running attempt, which ends at `at`."""
     last_step = last_step_of_attempt(trial)
-    # A trial that has ended well loses no steps: no later attempt repeats them.
+    # A trial that completed or was stopped loses no steps, because no later attempt repeats them.
     resumable_step = last_step if new in (State.COMPLETED, State.STOPPED) else trial.resume_step
     start = at if trial.started_at is None else trial.started_at
     return PastAttempt(
@@ -147,9 +151,9 @@ def lose_attempt(state: StudyState, trial: TrialRecord, at: float, *, stalls: bo
 
 
 def cut_attempt(state: StudyState, trial: TrialRecord, at: float) -> None:
-    """End the running attempt before its own end.
+    """End the running attempt before its training was complete.
 
-    A request to end it still decides the trial's new state.
+    The attempt's end request, if it has one, decides the trial's new state.
     """
     request = trial.end_request
     finishes = request in FINISHING_REQUESTS
@@ -161,7 +165,7 @@ def cut_attempt(state: StudyState, trial: TrialRecord, at: float) -> None:
 
 
 def complete(state: StudyState, trial: TrialRecord, at: float) -> bool:
-    """Complete the trial if it has all needed metrics; return whether it has."""
+    """Complete the trial if it has all needed metrics; return whether it did."""
     reports = counted_reports(trial)
     if len(reports) < len(trial.reports):
         trial.metrics = latest_metrics(reports)

@@ -1,4 +1,4 @@
-"""The record of a trial: its configuration, state, reports and attempts, as the log gives them."""
+"""The record of a trial: its configuration, state, reports and attempts."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ class PastAttempt(NamedTuple):
 
 
 class UsageWindow(NamedTuple):
-    """A usage window, and the number of trials that ran on the machine then, this one included."""
+    """A usage window of a trial.
+
+    - `trials_on_machine`: the number of trials that ran on the machine then, including this one.
+    """
 
     usage: UsageMeasured
     trials_on_machine: int
@@ -91,7 +94,7 @@ class FoundModel(NamedTuple):
     """The result of a search for a trial's model.
 
     - `folder`: the folder of the model; None if the trial has none.
-    - `step`: the step of its checkpoint; None if the trial has no model, or a command wrote it by itself.
+    - `step`: the step of its checkpoint; None if the trial has no model, or a command wrote it without a report.
     - `passed_over`: a sentence for each checkpoint that could not be used.
     """
 
@@ -101,23 +104,29 @@ class FoundModel(NamedTuple):
 
 
 class TrialFiles(Protocol):
-    """Reads the files of trials. The code that loads a study passes it to the history."""
+    """Reads the files of trials.
+
+    The code that loads a study passes such an object to the history.
+    """
 
     def find_model(self, trial: TrialRecord) -> FoundModel:
-        """Return the checkpoint that belongs to the trial's value."""
+        """Find the checkpoint that belongs to the trial's value."""
 
     def load_model(self, trial: TrialRecord, function: Callable[[Path], T]) -> T:
-        """Call `function(folder)` with that checkpoint's folder; raise NoCheckpoint if there is none."""
+        """Call `function` with the folder of that checkpoint, and return its result.
+
+        Raises NoCheckpoint if the trial has none.
+        """
 
     def read_output(self, folder: str, attempt: int) -> str:
-        """Return what an attempt has printed. `folder`: the trial's folder."""
+        """Return the output of an attempt. `folder`: the trial's folder."""
 
     def attempts_with_output(self, folder: str) -> list[int]:
-        """Return the numbers of the attempts that have printed anything."""
+        """Return the numbers of the attempts with stored output."""
 
 
 class _NoFiles:
-    """Stands in for the files of a study whose folder is not known."""
+    """Replaces TrialFiles for a study whose folder is not known."""
 
     def find_model(self, trial: TrialRecord) -> FoundModel:  # noqa: ARG002
         return FoundModel(None, None)
@@ -141,7 +150,7 @@ NO_FILES: TrialFiles = _NoFiles()
 class TrialRecord(ConfigAccess):
     """Everything that is known about one trial.
 
-    Only the history that holds it changes it.
+    Only the history to which the record belongs changes it.
     """
 
     id: int
@@ -154,31 +163,33 @@ class TrialRecord(ConfigAccess):
     reports: list[Report] = field(default_factory=list)  # one report a step, in ascending order of steps
     attempts: int = 0  # number of attempts started
     failures: int = 0  # number of attempts that failed through a fault of the trial itself
-    failures_before_retry: int = 0  # failures before the last Retry decision; they count in no limit
-    failed_at: float | None = None  # when the last attempt failed; None if it ended otherwise, or runs
+    failures_before_retry: int = 0  # failures before the last Retry decision; limits ignore them
+    failed_at: float | None = None  # when the last attempt failed; None if it ended in another way or is running
     losses: int = 0  # number of attempts that were lost through no known fault of the trial
-    stalled_losses: int = 0  # losses in a row, without a new step between them, that the trial may have caused
+    stalled_losses: int = 0  # losses since its last new step, if the trial may have caused them
     error: str | None = None  # the error of the last failed attempt
     error_kind: str | None = None  # Failed.kind of the last failed attempt, or the history's own kind
-    output: str = ""  # the end of what the last failed attempt printed
+    output: str = ""  # the end of the last failed attempt's output
     machine: str | None = None  # the machine of the worker with rank 0; None unless RUNNING
     workers: Mapping[str, int] = field(default_factory=dict)  # number of its workers, by machine id
     save_every: float | None = 0.0  # Place.save_every of the current or last attempt
-    past_attempts: list[PastAttempt] = field(default_factory=list)  # all attempts on machines that have ended
+    past_attempts: list[PastAttempt] = field(
+        default_factory=list
+    )  # all attempts that have ended, except those without a machine
     started_at: float | None = None  # when the current or last attempt started
-    ended_at: float | None = None  # when the trial ended; None while its state is not an ended one
-    seconds: float = 0.0  # time of all past attempts
-    seconds_before_retry: float = 0.0  # the part of `seconds` before the last Retry; it counts in no limit
+    ended_at: float | None = None  # when the trial ended; None if it has not ended
+    seconds: float = 0.0  # total time of all past attempts
+    seconds_before_retry: float = 0.0  # the part of `seconds` before the last Retry; limits ignore it
     resume_step: int = 0  # the last step with a recorded checkpoint
     resumed_from: int = 0  # the step from which the current or last attempt resumed
     step_before_attempt: int = 0  # the highest step that earlier attempts reported
     last_report_number: int = 0  # Reported.number of the current attempt's last report
     end_request: str | None = None  # "move", "pause", "stop" or one of FINISHING_REQUESTS; None unless RUNNING
     end_requested_at: float | None = None  # when end_request was made
-    end_reason: str | None = None  # why an end was last requested; kept until the next attempt starts
+    end_reason: str | None = None  # the reason for the last end request; reset when the next attempt starts
     converged: bool = False  # it completed because more steps would change nothing
     ended_early: bool = False  # it completed because of an end request, with the value that it had
-    kill_reason: str | None = None  # why the running attempt is to be killed; None if it is not
+    kill_reason: str | None = None  # the reason of the Kill decision for the running attempt; None without one
     warnings: list[str] = field(default_factory=list)
     knob_setting: Mapping[str, Any] = field(default_factory=dict)  # the current value of each knob that was set
     knob_changes: list[tuple[int, SetKnobs]] = field(
@@ -188,8 +199,8 @@ class TrialRecord(ConfigAccess):
     failed_settings: list[Mapping[str, Any]] = field(default_factory=list)  # knob settings of its failed attempts
     folder: str = ""  # the folder of its checkpoints and output; empty if it is not known
     files: TrialFiles = NO_FILES  # reads that folder
-    origin: str = "searcher"  # where its configuration comes from: "searcher", "enqueued" or "known"
-    value_rule: ValueRule | None = None  # how its value follows from its reports; None if it is not known
+    origin: str = "searcher"  # the origin of its configuration: "searcher", "enqueued" or "known"
+    value_rule: ValueRule | None = None  # the rule for its value; None if it is not known
     attrs: dict[str, Any] = field(default_factory=dict)  # its attributes, by name
     expected_gain: float | None = None  # Create.expected_gain
 
@@ -205,12 +216,15 @@ class TrialRecord(ConfigAccess):
 
     @property
     def failures_since_retry(self) -> int:
-        """Return the number of failures since the trial was created, or since its last Retry decision."""
+        """Return the number of failures since the last Retry decision, or since the start."""
         return self.failures - self.failures_before_retry
 
     @property
     def finished(self) -> bool:
-        """Return whether it trained to its own end, converged, reached the target or used up its time."""
+        """Return whether the trial is complete.
+
+        It has then trained to its end, converged, reached the target or used up its time.
+        """
         return self.state is State.COMPLETED
 
     @property
@@ -220,13 +234,12 @@ class TrialRecord(ConfigAccess):
 
     @property
     def checkpoint(self) -> Path | None:
-        """Return the folder with the model of this trial, as save() wrote it.
+        """Return the folder with this trial's model, as save() wrote it.
 
-        Returns None if nothing was saved.
-
-        If a trial's best value counts, it is the checkpoint of the best saved step, else of the last saved step.
-        For a command that saves nothing with its reports, it is the folder THRIFTUNE_CHECKPOINT_DIR, if the
-        command wrote anything to it. Every byte is checked. A corrupt checkpoint is skipped with a warning.
+        Returns None if nothing was saved. If a trial's best value counts, this is the checkpoint of the best saved
+        step, else of the last saved step. For a command that saves no checkpoints with its reports, it is the
+        folder THRIFTUNE_CHECKPOINT_DIR, if the command wrote anything to it. Every byte is checked. A corrupt
+        checkpoint is skipped with a warning.
         """
         found = self.files.find_model(self)
         for sentence in found.passed_over:
@@ -237,22 +250,23 @@ class TrialRecord(ConfigAccess):
     def checkpoint_step(self) -> int | None:
         """Return the step of `checkpoint`.
 
-        Returns None if there is no checkpoint, or a command wrote it by itself.
+        Returns None if the trial has no checkpoint, or a command wrote it without a report.
         """
         return self.files.find_model(self).step
 
     def load(self, function: Callable[[Path], T]) -> T:
-        """Call `function(folder)` with the folder of `checkpoint`, and return what it returns, such as the model.
+        """Load the model: call `function` with the folder of `checkpoint`.
 
-        Raises NoCheckpoint if nothing was saved.
+        Returns the function's result. Raises NoCheckpoint if nothing was saved.
         """
         return self.files.load_model(self, function)
 
     @property
     def log(self) -> str:
-        """Return the output of the last attempt that has any; empty if none has, or its files were removed.
+        """Return the output of the last attempt that has any.
 
-        The first 1 MiB and at least the last 1 MiB are stored. A line between them says how much is left out.
+        Returns an empty string if no attempt has output, or the files were removed. The first 1 MiB and at least
+        the last 1 MiB are stored. A line between them says how much is left out.
         """
         attempts = self.attempts_with_log
         return self.log_of(attempts[-1]) if attempts else ""
@@ -272,7 +286,10 @@ FINISHING_REQUESTS = frozenset({"converge", "reach", "expire"})
 
 
 class ValueRule(NamedTuple):
-    """The rule for a trial's value after a step: the last reported one, or the best of all steps."""
+    """The rule for a trial's value: the last reported one, or the best of all steps.
+
+    - `best`: the best of all steps counts.
+    """
 
     metric: str
     maximize: bool
@@ -286,6 +303,8 @@ class ValueRule(NamedTuple):
         value = metrics.get(self.metric)
         if value is None or before is None or not self.best or not isfinite(before):
             return value
-        if not isfinite(value):  # the attempt fails because of it, and the value of the earlier steps stays
+        if not isfinite(
+            value
+        ):  # the attempt fails because of this value, and the value of the earlier steps counts
             return before
         return value if (value > before if self.maximize else value < before) else before

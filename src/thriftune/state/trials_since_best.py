@@ -1,4 +1,7 @@
-"""Count the trials that have ended since the best value last improved, which a study's patience limits."""
+"""Count the trials that have ended since the best value last improved.
+
+A study's patience limits this number.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,22 @@ from thriftune.state.trial_record import State, TrialRecord
 class TrialsSinceBest:
     """The trials that have ended since the best value last improved.
 
-    Empty with several objectives.
+    It has no trials if the study has several objectives.
     """
 
     objectives: Sequence[Objective]
     best: float | None = None  # the best value of a finished, eligible trial; None if no trial has one
-    trials: dict[int, None] = field(default_factory=dict)  # ids of trials that ended since, without failed ones
+    trials: dict[int, None] = field(
+        default_factory=dict
+    )  # ids of trials that have ended since, except failed ones
 
     def add(self, trial: TrialRecord, eligible: bool) -> None:
-        """Add a trial whose attempt has just ended. `eligible`: it may be the best trial.
+        """Add a trial whose attempt has just ended.
 
-        A trial counts if a stopping rule has stopped or paused it, but not if a limit of the study has stopped it.
+        A trial that a stopping rule has stopped or paused counts. A trial that a limit of the study has stopped
+        does not count.
+
+        `eligible`: the trial may be the best one.
         """
         if len(self.objectives) > 1:
             return

@@ -1,4 +1,7 @@
-"""Find parameters that the training function never reads, which may be a typing error."""
+"""Find parameters that the training function never reads.
+
+Their names may be misspelled.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,19 @@ from thriftune.state.events import Config
 
 @dataclass(slots=True)
 class UnreadParameters:
-    """Counts of the parameters that trials did not read."""
+    """The number of attempts that did not read a parameter, for each parameter."""
 
-    trials: int = 0  # number of attempts that came to their own end
-    count: Counter[str] = field(default_factory=Counter)  # in how many of them a parameter was set but not read
+    trials: int = 0  # number of attempts that were not cut
+    count: Counter[str] = field(
+        default_factory=Counter
+    )  # by parameter: the number of these attempts that had it and did not read it
     read: set[str] = field(default_factory=set)  # parameters that some attempt has read
 
     def add_attempt(self, config: Config, unread: Iterable[str], *, cut: bool) -> None:
         """Add an attempt that has ended.
 
-        `cut`: it ended early, so it may not have read all that it would.
+        - `unread`: the parameters that it did not read.
+        - `cut`: it ended early, so it may have ended before it read them.
         """
         names = set(unread)
         self.read |= config.keys() - names
@@ -29,7 +35,7 @@ class UnreadParameters:
             self.count.update(names)
 
     def sentences(self) -> list[str]:
-        """Return a sentence for each parameter that was set in some of the trials and never read."""
+        """Return a sentence for each parameter that no trial has read."""
         trials = "1 trial" if self.trials == 1 else f"{self.trials} trials"
         return [
             f"the training function never read {name!r} (set in {count} of {trials})"

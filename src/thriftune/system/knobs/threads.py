@@ -25,9 +25,7 @@ class Threads(Knob):
     def __init__(self) -> None:
         self._variables: dict[str, str | None] = {}  # the original variables; empty unless the knob is applied
         self._cores = 1
-        self._libraries: dict[
-            str, tuple[Any, int]
-        ] = {}  # controller and original threads of each library, by file
+        self._libraries: dict[str, tuple[Any, int]] = {}  # by file: (controller, original threads)
         self._torch_before: int | None = None  # PyTorch's original threads
         self._modules = 0  # how many modules were imported at the last search for libraries
 
