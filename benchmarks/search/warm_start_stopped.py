@@ -29,10 +29,10 @@ from benchmarks.stopping import tables
 from benchmarks.stopping.peer_thriftune import study
 from benchmarks.stopping.tables import Array, CurveTable
 from thriftune.replay.simulation_loop import run
-from thriftune.results.result import Result
 from thriftune.search.bayes.observations import CUT_SHORT
 from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
+from thriftune.study.result import Result
 
 PARENT_TRIALS, TRIALS, WORKERS = 50, 25, 2
 RULES = ("auto", "asha")

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from thriftune.replay import recorded as recorded
     from thriftune.replay.simulation import simulate as simulate
     from thriftune.results.models import BestModel as BestModel
-    from thriftune.results.result import Result as Result
     from thriftune.results.summaries import StudySummary as StudySummary
     from thriftune.settings.engine_options import Ray as Ray
     from thriftune.space.conditions import between as between
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from thriftune.state.trial_record import TrialRecord as TrialRecord
     from thriftune.study.ask_tell import Study as Study
     from thriftune.study.ask_tell import load as load
+    from thriftune.study.result import Result as Result
     from thriftune.study.tune import tune as tune
     from thriftune.system import System as System
     from thriftune.training.current_trial import current_trial as current_trial
@@ -59,7 +59,7 @@ _HOMES = {
     "results.models": ["BestModel"],
     "space.parameters": ["Choice", "Float", "Int"],
     "planning.plan_finder": ["plan"],
-    "results.result": ["Result"],
+    "study.result": ["Result"],
     "replay.simulation": ["simulate"],
     "space.space": ["Space"],
     "study.ask_tell": ["Study", "load"],

@@ -17,8 +17,8 @@ from tests.conftest import fail_or_skip
 from tests.engines.processes import PATIENCE_SECONDS, eventually, parent
 from tests.engines.training_functions import MEMORY_GROUP, act
 from thriftune.engines.exit_causes import out_of_memory_kills
-from thriftune.results.result import Result
 from thriftune.state.trial_record import State, TrialRecord
+from thriftune.study.result import Result
 from thriftune.training.trial import Trial
 
 

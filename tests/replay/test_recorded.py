@@ -18,10 +18,10 @@ from thriftune.launch.open_study import open_study
 from thriftune.replay import recorded, recordings
 from thriftune.replay.recordings import Recording
 from thriftune.replay.simulated_engine import Curve
-from thriftune.results.result import Result
 from thriftune.settings.study_file import read_study_file
 from thriftune.show.progress import make_view
 from thriftune.store.opening import open_store
+from thriftune.study.result import Result
 
 WORKLOADS = ROOT / "examples" / "workloads"
 NAMES = ["convolutional", "linear", "logistic", "residual", "svm", "trees"]

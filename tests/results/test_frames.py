@@ -13,9 +13,9 @@ import pytest
 import thriftune as tt
 from tests.cli import studies
 from thriftune.errors import MissingExtra
-from thriftune.results.result import Result
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev
+from thriftune.study.result import Result
 
 pd = pytest.importorskip("pandas")
 

@@ -15,10 +15,10 @@ from tests.support import rentals
 from thriftune.market.billing import Billing
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.results.ledger import Ledger, LedgerRow
-from thriftune.results.result import Result
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import State
+from thriftune.study.result import Result
 
 # --- the sum ----------------------------------------------------------------------------------------------
 

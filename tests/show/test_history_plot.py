@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from tests.cli import studies
 from thriftune.cli import cli
 from thriftune.errors import MissingExtra, SettingError, ThriftuneError
-from thriftune.results.result import Result
 from thriftune.show.history_plot import draw_history
 from thriftune.show.plot_style import check_plot_path, save
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state import events as ev
 from thriftune.store.opening import open_store
+from thriftune.study.result import Result
 
 FIRST_BYTES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 

@@ -8,12 +8,12 @@ from typing import Any
 from thriftune.errors import NoBestTrial
 from thriftune.launch.warm_start import taken
 from thriftune.results.models import BestModel, find_best_model, find_model
-from thriftune.results.result import Result
 from thriftune.results.trial_states import count_states, state_of
 from thriftune.show import cost_and_limits
 from thriftune.state.history import History
 from thriftune.state.trial_record import Report, TrialRecord
 from thriftune.store.protocol import Store
+from thriftune.study.result import Result
 
 
 def report_json(report: Report) -> dict[str, Any]:

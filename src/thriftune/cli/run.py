@@ -19,7 +19,6 @@ from thriftune.launch.drive import drive, resume
 from thriftune.launch.open_study import open_study
 from thriftune.launch.warm_start import same_store
 from thriftune.results.loading import load_spec
-from thriftune.results.result import Result
 from thriftune.results.trial_states import counts_line
 from thriftune.settings.study_file import read_study_file
 from thriftune.settings.study_paths import absolute_path, absolute_source
@@ -30,6 +29,7 @@ from thriftune.state.stored_settings import ChangePolicy
 from thriftune.state.trial_record import State
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
+from thriftune.study.result import Result
 
 _MAX_FRONT = 10
 

@@ -12,12 +12,12 @@ from thriftune.cli.common import existing_store, json_option, plot_option, print
 from thriftune.cli.screen import open_console
 from thriftune.cli.show_study import show_study
 from thriftune.cli.show_trial import show_trial
-from thriftune.results.result import Result
 from thriftune.show import plot_style
 from thriftune.show.figures import FIGURES
 from thriftune.state.trial_record import TrialRecord
 from thriftune.store.protocol import Store
 from thriftune.study.ask_tell import load
+from thriftune.study.result import Result
 
 
 @click.command("show")

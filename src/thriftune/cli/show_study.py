@@ -18,7 +18,6 @@ from thriftune.common.text import escaped, printable
 from thriftune.launch.warm_start import taken
 from thriftune.results.curves import best_so_far
 from thriftune.results.ledger import Ledger
-from thriftune.results.result import Result
 from thriftune.results.trial_states import counts_line
 from thriftune.show import cost_and_limits, describe, waiting
 from thriftune.space.objectives import join_with_and
@@ -26,6 +25,7 @@ from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.store.protocol import Store
+from thriftune.study.result import Result
 
 _MAX_BEST, _MAX_RECENT, _MAX_FAILED, _MAX_WAITING, _MAX_WARNINGS = 5, 5, 3, 5, 3
 _MAX_FRONT = 20

@@ -15,11 +15,11 @@ from thriftune.common.formatting import format_number, format_seconds
 from thriftune.common.text import escaped, printable
 from thriftune.results.curves import learning_curve
 from thriftune.results.models import find_model
-from thriftune.results.result import Result
 from thriftune.show import cost_and_limits, describe, waiting
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
+from thriftune.study.result import Result
 
 
 def show_trial(console: Console, trial: TrialRecord, result: Result, has_driver: bool, store_url: str) -> None:

@@ -15,11 +15,11 @@ from thriftune.errors import SettingError
 from thriftune.replay.curve_tables import read_table
 from thriftune.replay.recordings import Recording, recording_from_result
 from thriftune.replay.simulation import simulate
-from thriftune.results.result import Result
 from thriftune.results.trial_states import count_states, counts_line
 from thriftune.show.describe import values_and_progress
 from thriftune.space.objectives import parse_objectives
 from thriftune.study.ask_tell import load
+from thriftune.study.result import Result
 
 # Modules that only rented machines need are imported when they are needed.
 

@@ -15,11 +15,11 @@ from thriftune.cli.system_json import profile_json, study_json, why_nothing
 from thriftune.common.formatting import format_energy, format_energy_total, format_seconds, plural
 from thriftune.errors import ThriftuneError
 from thriftune.results.heat_map import draw, heat_map
-from thriftune.results.result import Result
 from thriftune.results.system_decisions import KnobDecision, Pace, StudyUsage, TrialUsage, explain
 from thriftune.state.events import PROBE
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
+from thriftune.study.result import Result
 from thriftune.system.energy import NO_METER
 from thriftune.system.knob_settings import describe
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from thriftune.results.heat_map import heat_map
-from thriftune.results.result import Result
 from thriftune.results.system_decisions import KnobDecision, Pace, StudyUsage, TrialUsage, WindowCounts
 from thriftune.state.events import UsageMeasured
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
+from thriftune.study.result import Result
 
 
 def why_nothing(spec: Spec, began: bool) -> str:

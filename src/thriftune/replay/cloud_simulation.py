@@ -11,11 +11,11 @@ from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import SimulatedEngine, VirtualClock
 from thriftune.replay.simulation_loop import Curves, drive
-from thriftune.results.result import Result
 from thriftune.search.protocol import Searcher
 from thriftune.state import events as ev
 from thriftune.state.spec import Spec
 from thriftune.stopping.protocol import Stopper
+from thriftune.study.result import Result
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from thriftune.provisioning.plan_follower import PlanFollower
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
 from thriftune.replay.simulation_loop import drive
-from thriftune.results.result import Result
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
@@ -32,6 +31,7 @@ from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping.brackets import Brackets, BracketStage, reaches_stage_end
 from thriftune.stopping.protocol import Verdict
+from thriftune.study.result import Result
 
 
 @dataclass(frozen=True, slots=True)

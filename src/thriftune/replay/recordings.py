@@ -27,7 +27,6 @@ import numpy.typing as npt
 
 from thriftune.errors import SettingError, SpaceError
 from thriftune.replay.simulated_engine import Curve
-from thriftune.results.result import Result
 from thriftune.search.protocol import Past, Searcher
 from thriftune.space.objectives import (
     Constraint,
@@ -40,6 +39,7 @@ from thriftune.space.objectives import (
 from thriftune.space.space import Space
 from thriftune.state.events import Config
 from thriftune.state.trial_record import State, TrialRecord
+from thriftune.study.result import Result
 
 _STEADY_QUANTILE = 0.1
 """Low enough to leave out disturbed steps, high enough not to rest on a single one."""

@@ -14,7 +14,6 @@ from thriftune.replay.curve_tables import read_table
 from thriftune.replay.recordings import NearestRecorded, RecordedOrder, Recording, recording_from_result
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.simulation_loop import MACHINE, Curves, run
-from thriftune.results.result import Result
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher
 from thriftune.space.objectives import Names, parse_objectives
@@ -24,6 +23,7 @@ from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.stopping.checks import check_needs
 from thriftune.stopping.protocol import Stopper
+from thriftune.study.result import Result
 
 if TYPE_CHECKING:
     from thriftune.replay.traces import Trace

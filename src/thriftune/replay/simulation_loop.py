@@ -10,11 +10,11 @@ from thriftune.loop.driver import make_run
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
-from thriftune.results.result import Result
 from thriftune.search.protocol import Searcher
 from thriftune.state import events as ev
 from thriftune.state.spec import Spec
 from thriftune.stopping.protocol import Stopper
+from thriftune.study.result import Result
 
 MACHINE = "simulated"
 

@@ -1,1 +1,1 @@
-"""What does a user hold? tune(), the ask-and-tell Study, and load()."""
+"""What does a user hold? tune(), the ask-and-tell Study, load(), and the Result."""

@@ -22,8 +22,6 @@ from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import record
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.results.loading import catch_up, load_spec, new_history
-from thriftune.results.result import Result
-from thriftune.results.views import StudyViews
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher
 from thriftune.settings.known_results import known_result, metrics_of_result
@@ -40,6 +38,8 @@ from thriftune.state.summary import summarize
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
+from thriftune.study.result import Result
+from thriftune.study.views import StudyViews
 
 _LOCK_TIMEOUT_SECONDS = 60.0
 """Wait this long for other processes that ask and tell. Each suggestion may take them part of a second."""

@@ -23,7 +23,6 @@ from thriftune.launch.open_study import open_study
 from thriftune.launch.short_tracebacks import short_if_uncaught
 from thriftune.launch.warm_start import same_store
 from thriftune.loop.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
-from thriftune.results.result import Result
 from thriftune.settings.initial_events import initial_events
 from thriftune.settings.make_spec import make_spec
 from thriftune.settings.table import RUN_SETTINGS, SEARCH, THIS_RUN, WHERE, RunSettings, Settings, in_groups
@@ -34,6 +33,7 @@ from thriftune.stopping import STOPPERS
 from thriftune.store.opening import use_store
 from thriftune.store.protocol import Store
 from thriftune.study.ask_tell import WarmStart, made_up_name, sources_of, warn_of_other_seed
+from thriftune.study.result import Result
 from thriftune.system import System
 from thriftune.training.trial import Trial
 

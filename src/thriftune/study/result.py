@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.results.ledger import SPOT_PRICE_UNKNOWN, Ledger
 from thriftune.results.trial_states import counts_line
-from thriftune.results.views import StudyViews
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
+from thriftune.study.views import StudyViews
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -14,10 +13,6 @@ if TYPE_CHECKING:
     from thriftune.results.models import BestModel
     from thriftune.state.history import History
     from thriftune.state.spec import Spec
-
-
-_PLOTTING = "thriftune.show.figures"
-"""The module that plots, loaded by name: it imports this package, and it needs the extra `plot`."""
 
 
 class _Viewed(Protocol):
@@ -77,7 +72,9 @@ class StudyViews:
         `params`: the parameters to plot, by default all. `metric`: by default the first objective. Save the plot
         with `.savefig("file.png")`.
         """
-        figure: Figure = import_module(_PLOTTING).draw(self.spec, self.history, kind, params, metric)
+        from thriftune.show.figures import draw  # needs the extra `plot`
+
+        figure: Figure = draw(self.spec, self.history, kind, params, metric)
         return figure
 
     def to_pandas(self: _Viewed, *, reports: bool = False) -> pd.DataFrame:
