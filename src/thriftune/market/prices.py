@@ -40,7 +40,7 @@ GAP_SECONDS = 2 * 86400.0
 
 
 class UnknownMarket(SettingError, KeyError):
-    """The history has no prices of this type in this zone.
+    """The error for a type and zone whose prices the history does not have.
 
     The message names similar markets.
     """
@@ -354,7 +354,7 @@ def _merge(files: Sequence[PriceRows]) -> PriceHistory:
 
 
 def _location(files: Sequence[PriceRows], row: int) -> str:
-    """Return the file and the line of a row, counted over all files."""
+    """Return the file and the line of a row; `row` is counted over all files."""
     for file in files:
         if row < len(file.times):
             return file.location(row)

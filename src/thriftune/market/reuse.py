@@ -133,7 +133,7 @@ class ReuseTable:
     def _interpolated_saved(self, age: Array, hours: Array) -> Array:
         """Return `saved`, interpolated bilinearly.
 
-        Jobs shorter than the grid's count as its shortest.
+        A job that is shorter than the shortest one of the grid counts as that one.
         """
         row, down = _split_position(age / self._step, len(self.ages))
         column, right = _split_position(hours / self._step - 1.0, len(self.hours))

@@ -80,9 +80,9 @@ def expected_hours(
 ) -> float | Array:
     """Return the expected hours until a job is done, with all restarts.
 
-    The job starts on a machine of age `age`. The result is infinite if no new machine can live long enough, such
-    as for a job of 24 h on machines that end at 24 h, unless the first machine is certain to live until the job's
-    end. A job with an infinite result needs checkpoints. A result above `NEVER_HOURS` counts as infinite, too.
+    The job starts on a machine of age `age`. The result is infinite if the first machine may be lost and no new
+    machine can live long enough. An example is a job of 24 h on machines that end at 24 h. Such a job needs
+    checkpoints. A result above `NEVER_HOURS` counts as infinite, too.
     """
     hours, age = checked("hours", hours), checked("age", age)
     restart = float(checked("restart_hours", restart_hours))

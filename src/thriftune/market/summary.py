@@ -84,7 +84,7 @@ def price_figures(series: PriceSeries) -> PriceFigures:
 
 
 def on_demand_offer(type: str, zone: str) -> Offer | None:
-    """Return the shipped catalog's offer of this type in the zone's region, if any.
+    """Return the shipped catalog's offer of this type in the zone's region, or None.
 
     The zone us-east-1a is in the region us-east-1.
     """

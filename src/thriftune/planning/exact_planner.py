@@ -172,7 +172,7 @@ class _Search:
         return _Continuations(price, value[::-1], a_left[::-1], b_left[::-1], next_node[::-1])
 
     def maximize_bound(self) -> tuple[float, list[_Continuations]]:
-        """Return the highest lower bound, and continuations at prices around its own.
+        """Return the highest lower bound, and continuations at prices around its price.
 
         The search keeps two paths, one within the limit and one beyond it, as the ends of a line in the (B, A)
         plane. A path below the line replaces one of its ends, until no path is below it.

@@ -54,14 +54,14 @@ def place(
     before: Placement = _EMPTY,
     reserved: Collection[int] = (),
 ) -> PlacementResult:
-    """Place every trial; a trial stays on its machines if nothing has changed for it.
+    """Place every trial; trials that can stay where they are stay there.
 
     - `wanted`: trial -> workers. Of two trials of the same size, the first key is placed first.
     - `machines`: machine -> slots. Of two machines that are equally good, the first key is used.
-    - `before`: where trials are now. Trials that are not in `wanted` leave. A trial with the wanted number of
-      workers stays if all its machines still exist, even if a new machine could hold it whole.
-    - `reserved`: trials whose placement in `before` was decided but has not started yet. It stays as it is,
-      whatever is wanted now, unless one of its machines no longer exists.
+    - `before`: where trials are now. Trials that are not in `wanted` are removed. A trial with the wanted number
+      of workers stays if all its machines still exist, even if a new machine could hold it whole.
+    - `reserved`: trials whose placement in `before` was decided but has not started yet. Their placement does not
+      change, whatever `wanted` says, unless one of their machines no longer exists.
     """
     _check(wanted, machines, before, reserved)
     occupancy, to_place = _keep_in_place(wanted, machines, before, reserved)

@@ -170,8 +170,8 @@ def _next_smaller(model: CostModel, i: int, choice: StageAllocation) -> StageAll
     """Return the next smaller allocation of stage `i` that lowers its bill, or None.
 
     Machines that are billed as a whole cost the same until one of them is released. RubberBand's "smallest step"
-    is therefore the smallest that releases a machine. A step that releases none would only take longer, and end
-    the descent.
+    is therefore the smallest that releases a machine. A step that releases none would save no dollars, and the
+    search would end there.
     """
     for smaller in reversed(model.allocations(i)):
         if smaller.slots < choice.allocation.slots:

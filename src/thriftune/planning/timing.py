@@ -55,9 +55,9 @@ class TimingRow:
 
     @property
     def seconds_per_step(self) -> float:
-        """Return the median over the trials.
+        """Return the median of the trials' seconds per step.
 
-        Other programs may have slowed one of them down.
+        Unlike the mean, it changes little if other programs slowed one trial down.
         """
         return median(trial.seconds_per_step for trial in self.trials)
 
@@ -90,7 +90,7 @@ class _FirstReport(NamedTuple):
 def _first_reports(reports: Sequence[Reported]) -> list[_FirstReport]:
     """Return the first report of each step.
 
-    A function that also returns its value reports its last step twice.
+    The last step has two reports if the training function reports it and also returns its value.
     """
     firsts: list[_FirstReport] = []
     saved = False

@@ -78,7 +78,7 @@ class PlanFollower(Provisioner):
         return min(seconds, 3600.0 * hours)
 
     def _adjust(self, at: float, history: History) -> Iterator[ev.Decision]:
-        """Rent and release machines until the study holds those of the current stage."""
+        """Yield decisions to rent and release machines as the current stage needs."""
         stage = self._stage(history)
         if stage is None:  # the plan is over, and has no machines for trials that may still wait
             for machine in history.machines.values():

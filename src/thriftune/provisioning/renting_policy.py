@@ -121,7 +121,7 @@ class RentingPolicy(Provisioner):
     def next_request_at(self, type_name: str, history: History) -> float:
         """Return the time from which this type may be requested again.
 
-        A machine that was preempted within minutes counts as refused here.
+        A preemption within minutes of the machine's start counts as a refusal.
         """
         return history.fleet.last_unavailable_at.get(type_name, -math.inf) + RETRY_SECONDS
 

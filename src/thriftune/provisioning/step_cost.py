@@ -57,7 +57,7 @@ class StepCost(RentingPolicy):
     def next_request_at(self, type_name: str, history: History) -> float:
         """Return the time from which this type may be requested again.
 
-        Algorithm 1 has no rule for machines that live for minutes: they only wait for the next round.
+        In Algorithm 1, a type whose machine was preempted within minutes may be requested in the next round.
         """
         unavailable_at = history.fleet.last_unavailable_at.get(type_name, -math.inf)
         return max(unavailable_at + ROUND_SECONDS, _refused_until(type_name, history))

@@ -109,8 +109,8 @@ class Thrifty(RentingPolicy):
     def _is_rotation(self, present: MachineOption, better: MachineOption, history: History) -> bool:
         """Return whether this is a move between spot machines because of refunds.
 
-        It is not if the better type was unavailable at the last request, because a trial that leaves for a machine
-        that it does not get loses time.
+        The result is false if the better type was unavailable at the last request, because a trial that leaves for
+        a machine that it does not get loses time.
         """
         return (
             better.rotates
@@ -272,9 +272,9 @@ class Thrifty(RentingPolicy):
     def _is_done_before_move(
         self, trial: TrialRecord, history: History, present: MachineOption, steps: float
     ) -> bool:
-        """Return whether the trial is done here before it could continue elsewhere.
+        """Return whether the trial ends on its machine before it could move to another.
 
-        It has to finish its current step here anyway.
+        A trial that moves has to finish its current step first.
         """
         unsaved = self.steps_left(trial, history) - max(0, (history.max_steps or 0) - last_step_of_attempt(trial))
         return (steps - unsaved - 1.0) * present.hours <= self._shortest_start

@@ -99,7 +99,7 @@ class UniformProgress(RentingPolicy):
         return 1.0 - self.lane_steps(trial, history) / all_steps if all_steps else 0.0
 
     def _expected_progress(self, history: History, now: float) -> float:
-        """Return the share of the time until the deadline that is over."""
+        """Return the share of the time until the deadline that has passed."""
         left = self.workload.time_left(history, now)
         assert left is not None
         assert self.workload.deadline_seconds is not None

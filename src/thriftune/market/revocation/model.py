@@ -47,7 +47,7 @@ class RevocationModel:
         self._min_probability = 0.0
 
     def fit(self, series: Series, rng: np.random.Generator | None = None) -> RevocationModel:
-        """Fit the prices of one market.
+        """Fit the model to the prices of one market, and return it.
 
         The series must have at least two days. A longer one improves the model, up to a few weeks.
         """

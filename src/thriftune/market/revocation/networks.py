@@ -244,7 +244,7 @@ def unweighted_log_odds(log_odds: Floats, positive_share: float, as_printed: boo
 def _log_prices(records: Floats) -> Floats:
     """Return the records with logarithms of their two prices.
 
-    Otherwise a spike to ten times the price would squeeze all other prices together.
+    Without logarithms, a spike to ten times the price would make all other scaled prices nearly equal.
     """
     return np.concatenate([np.log(records[..., :2]), records[..., 2:]], axis=-1)
 

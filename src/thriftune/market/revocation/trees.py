@@ -29,7 +29,7 @@ _MIN_GAIN = 1e-9  # smallest gain of a split, above the noise of float sums
 class Growth:
     """Settings of the growth of trees.
 
-    Trees are shallow and shrunken, because neighbouring minutes are nearly identical.
+    Trees are shallow and have small values, because queries at neighbouring minutes are nearly identical.
     """
 
     depth: int = 4
@@ -200,9 +200,9 @@ def _predict(tree: _Tree, binned: Bins, depth: int) -> Floats:
 
 
 def _bin_edges(column: NDArray[np.float32]) -> Floats:
-    """Return the edges of bins with about equal mass.
+    """Return the edges of bins with about equal numbers of rows.
 
-    At most _BINS - 1 values divide the column.
+    The column has at most _BINS - 1 edges.
     """
     cuts = np.quantile(column.astype(float), np.arange(1, _BINS) / _BINS, method="lower")
     return np.unique(cuts)
