@@ -82,18 +82,20 @@ def measure(options: argparse.Namespace) -> list[Row]:
             for name in names:
                 shift = number * len(sides) // max(2, options.rounds)
                 for side in (*sides[shift:], *sides[:shift]):
-                    outcome = _outcome(name, side, number, folder, size)
+                    outcome = _outcome(name, side, number, folder, size, alone=not options.quick)
                     outcomes.setdefault((name, side), []).append(outcome)
     return [*(_row(side, names, outcomes) for side in sides[1:]), *_decisions(names, outcomes, sides)]
 
 
-def _outcome(name: str, side: str, seed: int, folder: Path, size: Size) -> Outcome:
+def _outcome(name: str, side: str, seed: int, folder: Path, size: Size, *, alone: bool) -> Outcome:
+    """Run one study. With `alone`, wait for other programs to rest, and repeat it if they did not."""
     for repeat in range(MOST_REPEATS + 1):
-        _wait_for_quiet()
+        if alone:
+            _wait_for_quiet()
         store = folder / f"store{repeat}"
         outcome, others_cores = in_new_process(run_side, name, side, seed, str(store / "studies.db"), size)
         shutil.rmtree(store)
-        if others_cores < MOST_OTHERS_CORES:
+        if not alone or others_cores < MOST_OTHERS_CORES:
             break
         say(f"{name}, {side}: other programs used {others_cores:.2f} cores; it is run again")
     probes = f"{outcome.probes} of {outcome.windows} windows probed"
