@@ -122,6 +122,16 @@ def test_a_shell_gets_status_130(tmp_path: Path) -> None:
     assert shell.communicate(timeout=TIMEOUT_SECONDS)[0] == "status 130\n"
 
 
+def test_a_script_whose_study_another_process_runs_ends_with_one_message(tmp_path: Path) -> None:
+    with running(tmp_path, "study()"):
+        second = subprocess.run(
+            [sys.executable, "script.py"], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+    assert second.returncode == 1
+    assert "Traceback" not in second.stderr
+    assert "study 's' is being run by process " in second.stderr
+
+
 def test_a_script_may_catch_study_interrupted(tmp_path: Path) -> None:
     end = (
         "try:\n    study()\nexcept tt.StudyInterrupted as error:\n    print('caught', error)\n"

@@ -1,7 +1,7 @@
 """End a script that does not catch an error with a short message instead of a traceback.
 
 Python prints the traceback of an exception that a script does not catch. Users need only the message after Ctrl-C,
-after all trials failed, and when changed code keeps a study from going on.
+after all trials failed, if changed code keeps a study from being resumed, and if another process runs the study.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-from thriftune.errors import INTERRUPTED_STATUS, StudyFailed, StudyInterrupted, StudyMismatch
+from thriftune.errors import INTERRUPTED_STATUS, StudyBusy, StudyFailed, StudyInterrupted, StudyMismatch
 
-_SHORT = (StudyFailed, StudyInterrupted, StudyMismatch)
+_SHORT = (StudyBusy, StudyFailed, StudyInterrupted, StudyMismatch)
 """Exceptions whose message tells users of a script all they need."""
 
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
