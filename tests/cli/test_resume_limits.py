@@ -10,9 +10,11 @@ from click.testing import CliRunner, Result
 
 import thriftune as tt
 from tests.cli import studies
-from thriftune.cli import cli
+from thriftune.cli import cli, run
 from thriftune.errors import SettingError
 from thriftune.settings.make_spec import with_limits
+from thriftune.show.progress import SilentView
+from thriftune.state.spec import Spec
 
 
 @pytest.fixture
@@ -42,6 +44,18 @@ def test_a_finished_study_continues_with_more_trials(store: str) -> None:
     assert (spec.trials, spec.deadline_seconds, spec.budget_dollars, spec.workers) == (4, 3600.0, 3.0, 2)
     assert resume(store).exit_code == 0
     assert len(tt.load("s", store).trials) == 4, "a limit that is not given stays"
+
+
+def test_the_progress_shows_the_new_limits(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Spec] = []
+
+    def make_view(spec: Spec, progress: bool | None) -> SilentView:
+        shown.append(spec)
+        return SilentView()
+
+    monkeypatch.setattr(run, "make_view", make_view)
+    resume(store, "--trials", "4", "--deadline", "1h", "--budget", "3", "--workers", "2")
+    assert shown == [tt.load("s", store).spec]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from thriftune.launch.open_study import open_study
 from thriftune.launch.warm_start import same_store
 from thriftune.results.loading import load_spec
 from thriftune.results.trial_states import counts_line
+from thriftune.settings.make_spec import with_limits
 from thriftune.settings.study_file import read_study_file
 from thriftune.settings.study_paths import absolute_path, absolute_source
 from thriftune.show.describe import better_model_line, config_items, config_line, trial_label, values_line
@@ -111,9 +112,9 @@ def resume_command(
     """
     with existing_store(store) as opened:
         spec = load_spec(opened, name)
-        _enter_folder(spec)
         given = given_settings(limits)
-        view = make_view(spec, False if quiet else None)
+        view = make_view(with_limits(spec, given), False if quiet else None)
+        _enter_folder(spec)
         result = Result(*resume(name, opened, view, given, retry_failed=retry_failed, on_change=on_change))
         _print_result(result, opened, as_json, quiet)
 
