@@ -47,8 +47,28 @@ def test_unfinished_trials_are_left_out_with_a_note(tmp_path: Path) -> None:
     with open_store(tmp_path / "s.db") as opened:
         studies.write(opened, studies.spec("digits"), studies.log(finished=False))
     output = invoke("record", "digits", "-o", tmp_path / "digits.npz", "--store", tmp_path / "s.db")
-    assert output.stderr == "trials of digits that did not finish are left out: 3\n"
+    assert output.stderr.splitlines() == [
+        "2 trials did not finish and are left out",
+        "1 trial failed before its first report and is left out",
+    ]
     assert output.stdout.startswith("2 trials, 6 reports: ")
+
+
+def test_failed_trials_with_reports_are_recorded(tmp_path: Path) -> None:
+    def fail_at(trial: tt.Trial) -> None:
+        for step in trial.steps():
+            if step > trial["good"]:
+                raise ValueError("too far")
+            trial.report(loss=1 / step)
+
+    how: dict[str, Any] = {"searcher": "grid", "retries": 0, "progress": False, "minimize": "loss", "workers": 1}
+    store = tmp_path / "s.db"
+    tt.tune(fail_at, {"good": tt.Int(0, 3)}, trials=4, max_steps=3, name="a", store=store, stopping="none", **how)
+    output = invoke("record", "a", "-o", tmp_path / "a.npz", "--store", store)
+    assert output.stderr == "1 trial failed before its first report and is left out\n"
+    assert output.stdout.startswith("3 trials, 6 reports: ")
+    rows = recordings.read(tmp_path / "a.npz").rows
+    assert sorted((len(curve.steps), curve.error is None) for _, curve in rows) == [(1, False), (2, False), (3, True)]
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def change(path: Path, about: Mapping[str, Any] | None = None, **arrays: Any) ->
         ({"configs": []}, {}, "is not a complete recording .its arrays do not have 1 metrics and 0 trials"),
         ({"errors": []}, {}, "is not a complete recording"),
         ({"seconds_by_cores": {"two": 1.0}}, {}, "is not a complete recording"),
-        ({"constraints": ["loss < 3"]}, {}, "constraints: 'loss < 3' is none"),
+        ({"constraints": ["loss < 3"]}, {}, "constraints: 'loss < 3' is not a constraint"),
         ({}, {"steps": np.ones((1, 3), dtype=int)}, "its arrays do not have 1 metrics and 1 trials"),
         ({}, {"seconds": -np.ones((1, 2))}, "takes -1.0 seconds"),
         ({}, {"steps": np.zeros((1, 2), dtype=int)}, "no trial reported a value"),

@@ -12,7 +12,7 @@ import pytest
 import thriftune as tt
 from thriftune.errors import SettingError
 from thriftune.replay.curve_tables import read_table
-from thriftune.replay.recordings import Recording, recording_from_result
+from thriftune.replay.recordings import LeftOut, Recording, recording_from_result
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.simulation_loop import run
 from thriftune.search.random import Random
@@ -71,7 +71,7 @@ def test_stopping_rule_takes_fewer_steps(done: tt.Result) -> None:
 
 def test_recording_has_the_times_of_the_study(done: tt.Result) -> None:
     recording, left_out = recording_from_result(done)
-    assert left_out == 0
+    assert left_out.total == 0
     for (_, curve), trial in zip(recording.rows, done.trials, strict=True):
         assert len(curve.seconds) == len(trial.reports)
         assert all(seconds >= 0.0 for seconds in curve.seconds)
@@ -82,8 +82,8 @@ def test_recording_has_the_times_of_the_study(done: tt.Result) -> None:
 def test_stopped_trials_are_left_out(done: tt.Result) -> None:
     stopped = tt.simulate(done, stopping="asha")
     recording, left_out = recording_from_result(stopped)
-    assert len(recording.rows) + left_out == len(stopped.trials)
-    assert left_out == stopped.history.counts[State.STOPPED]
+    assert len(recording.rows) + left_out.total == len(stopped.trials)
+    assert left_out == LeftOut(unfinished=stopped.history.counts[State.STOPPED])
     study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss")
     with pytest.raises(SettingError, match="has no completed or failed trial, so it has nothing to replay"):
         tt.simulate(study)

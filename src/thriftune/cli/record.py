@@ -28,7 +28,7 @@ from thriftune.errors import SettingError
 )
 @store_option
 def record_command(name: str, output: Path, steady: bool, profile: Path | None, store: str | None) -> None:
-    """Write the trials that finished to one small file.
+    """Write the trials that completed, or failed after a report, to one small file.
 
     The file holds their configurations, the values of all objectives and constrained metrics at each step, and
     the seconds of each step. `thriftune simulate --table FILE` replays it. Use --steady for trials that ran while
@@ -42,8 +42,8 @@ def record_command(name: str, output: Path, steady: bool, profile: Path | None, 
     by_cores = {} if profile is None else Profile.read(profile).seconds_per_step
     with existing_store(store) as opened:
         recording, left_out = recordings.recording_from_result(load(name, opened).result)
-    if left_out:
-        click.echo(f"trials of {name} that did not finish are left out: {left_out}", err=True)
+    for sentence in left_out.sentences():
+        click.echo(sentence, err=True)
     recording = replace(recording, seconds_by_cores=by_cores)
     recordings.write(recordings.with_steady_steps(recording) if steady else recording, output)
     reports = sum(len(curve.steps) for _, curve in recording.rows)

@@ -189,8 +189,8 @@ def _recorded(
         return read_table(table, parse_objectives(minimize, maximize) if minimize or maximize else ())
     with existing_store(store) as opened:
         source, left_out = recording_from_result(load(study, opened).result)
-    if left_out:
-        click.echo(f"{left_out} trials of {study} did not finish and are left out", err=True)
+    for sentence in left_out.sentences():
+        click.echo(sentence, err=True)
     return source
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from thriftune.common.formatting import plural
 from thriftune.errors import SettingError, SpaceError
 from thriftune.replay.simulated_engine import Curve
 from thriftune.search.protocol import Past, Searcher
@@ -97,14 +98,43 @@ class Recording:
         return curves
 
 
-def recording_from_result(result: Result) -> tuple[Recording, int]:
-    """Return a recording of the trials that completed or failed, and the number of trials that did neither."""
-    rows = [
-        (trial.config, _curve(trial))
-        for trial in result.history.trials
-        if trial.state in (State.COMPLETED, State.FAILED) and trial.reports
-    ]
-    left_out = len(result.history.trials) - len(rows)
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """How many trials of a study a recording leaves out, by reason."""
+
+    unfinished: int = 0  # neither completed nor failed
+    failed: int = 0  # failed before their first report
+    without_report: int = 0  # completed without a report
+
+    @property
+    def total(self) -> int:
+        return self.unfinished + self.failed + self.without_report
+
+    def sentences(self) -> list[str]:
+        """Return one sentence for each reason that applies."""
+        reasons = (
+            (self.unfinished, "did not finish"),
+            (self.failed, "failed before {} first report"),
+            (self.without_report, "completed without a report"),
+        )
+        return [
+            f"{plural(count, 'trial')} {reason.format('its' if count == 1 else 'their')} "
+            f"and {'is' if count == 1 else 'are'} left out"
+            for count, reason in reasons
+            if count
+        ]
+
+
+def recording_from_result(result: Result) -> tuple[Recording, LeftOut]:
+    """Return a recording of the trials that completed or failed after a report, and the number of the others."""
+    ended = [trial for trial in result.history.trials if trial.state in (State.COMPLETED, State.FAILED)]
+    rows = [(trial.config, _curve(trial)) for trial in ended if trial.reports]
+    silent = Counter(trial.state for trial in ended if not trial.reports)
+    left_out = LeftOut(
+        unfinished=len(result.history.trials) - len(ended),
+        failed=silent[State.FAILED],
+        without_report=silent[State.COMPLETED],
+    )
     if not rows:
         raise SettingError(f"study {result.name!r} has no completed or failed trial, so it has nothing to replay")
     spec = result.spec
