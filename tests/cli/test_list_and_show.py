@@ -124,7 +124,7 @@ def test_show_describes_a_finished_study(run_cli: RunCli, finished: None, store_
 
 def test_show_says_how_to_resume_a_killed_study(run_cli: RunCli, killed: None, store_path: Path) -> None:
     shown = " ".join(run_cli("show", "killed").stdout.split())
-    assert f"process 77 on there, vanished; to go on: thriftune resume killed --store {store_path}" in shown
+    assert f"interrupted: process 77 on there has ended; to resume: thriftune resume killed --store {store_path}" in shown
     assert "trial 3 waits for the study to be resumed; goes on after step 1" in shown
     assert "trial 4 waits for the study to be resumed; retry 1 of 1 after ValueError: bad [red]; goes on" in shown
 
@@ -138,7 +138,7 @@ def test_show_describes_one_trial(run_cli: RunCli, finished: None) -> None:
         assert text in shown
     assert "\x1b" not in shown
     wrong = run_cli("show", "digits", "--trial", "3", status=1)
-    assert wrong.stderr == "error: study 'digits' has no trial 3; it has trials 0 to 2\n"
+    assert wrong.stderr == "error: study 'digits' has no trial 3; its trials are 0 to 2\n"
 
 
 def test_show_of_a_trial_without_checkpoints_and_with_plot(
@@ -154,8 +154,8 @@ def test_show_names_the_rule_that_stopped_a_trial(run_cli: RunCli, store_path: P
     ends = [ev.Stop(110.0, 3, 1, "by asha"), ev.Ended(111.0, 3, 1, 1.0, cut=True)]
     with open_store(store_path) as store:
         studies.write(store, studies.spec("judged", stopping="asha"), [*studies.log(finished=False), *ends])
-    assert "search, stopping trials early by asha" in " ".join(run_cli("show", "judged").stdout.split())
-    assert "stopped after step 1: by asha" in run_cli("show", "judged", "--trial", "3").stdout
+    assert "; searcher bayes, stopping rule asha" in " ".join(run_cli("show", "judged").stdout.split())
+    assert "stopped after step 1 by the stopping rule (asha)" in run_cli("show", "judged", "--trial", "3").stdout
     assert parse_json(run_cli("show", "judged", "--trial", "3", "--json").stdout)["cut_because"] == "by asha"
     assert parse_json(run_cli("show", "judged", "--trial", "0", "--json").stdout)["cut_because"] is None
 
@@ -183,7 +183,7 @@ def test_show_of_a_study_without_trials(run_cli: RunCli, store_path: Path) -> No
     with open_store(store_path) as store:
         store.create("new", studies.spec("new").to_json(), 5.0)
     shown = " ".join(run_cli("show", "new").stdout.split())
-    assert "not started yet; to go on: thriftune resume new" in shown
+    assert "not started yet; to resume: thriftune resume new" in shown
     assert "no trials yet" in shown
     assert "it has none yet" in run_cli("show", "new", "--trial", "0", status=1).stderr
     assert parse_json(run_cli("show", "new", "--json").stdout)["best"] is None
@@ -198,7 +198,7 @@ def test_a_warm_started_study_without_trials_has_not_started(run_cli: RunCli, st
         store.create("new", studies.spec("new", warm_start=("old", "none")).to_json(), 5.0, [warm_start])
     assert [row["state"] for row in parse_json(run_cli("list", "--json").stdout)] == ["not started"]
     assert "warm start  old (1 trial), none (0 trials)" in run_cli("show", "new").stdout
-    assert "not started yet; to go on" in run_cli("show", "new").stdout
+    assert "not started yet; to resume" in run_cli("show", "new").stdout
     shown = parse_json(run_cli("show", "new", "--json").stdout)
     assert shown["state"] == "not started"
     assert shown["warm_start"] == [{"study": "old", "trials": 1}, {"study": "none", "trials": 0}]
@@ -211,7 +211,7 @@ def test_show_and_best_of_an_ask_tell_study(run_cli: RunCli, store_path: Path) -
     study.ask()
     shown = run_cli("show", "open").stdout
     assert "open: its user asks and tells" in shown
-    assert "to maximize score by bayes search" in shown
+    assert "; maximizes score; searcher bayes" in shown
     assert "1 running, 1 completed" in shown
     assert run_cli("best", "open").stdout == f"score = 3.5  (trial 0)\nx = {trial['x']}\n"
     for command in ("resume", "stop"):
@@ -237,7 +237,7 @@ def two_objectives(store_path: Path) -> None:
 
 def test_show_list_and_best_of_several_objectives(run_cli: RunCli, two_objectives: None) -> None:
     shown = run_cli("show", "two").stdout
-    assert "to minimize loss, maximize speed with speed >= 2 by bayes search" in shown
+    assert "; minimizes loss, maximizes speed with speed >= 2; searcher bayes" in shown
     assert "front   2 trials, loss 0.25 to 0.5, speed 2 to 3" in shown
     lines = [line.split() for line in shown.splitlines()]
     assert ["trial", "state", "loss", "speed", "feasible", "steps", "time", "configuration"] in lines
@@ -426,7 +426,7 @@ def test_a_finished_study_counts_its_unpromoted_trials_as_stopped(run_cli: RunCl
     assert "4 of 4 ended: 2 completed, 1 stopped early, 1 failed" in shown
     assert ["3", "stopped", "early"] in [line.split()[:3] for line in shown.splitlines()]
     assert "paused" not in shown
-    assert "stopped after step 1: by halving" in run_cli("show", "done", "--trial", 3).stdout
+    assert "stopped after step 1 by the stopping rule (halving)" in run_cli("show", "done", "--trial", 3).stdout
     assert "3 of 4 ended: 2 completed, 1 paused, 1 failed" in run_cli("show", "stopped").stdout
     assert "paused" in run_cli("show", "stopped", "--trial", 3).stdout
     listed = {line.split()[0]: line for line in run_cli("list").stdout.splitlines()}

@@ -59,7 +59,7 @@ def test_missing_output_trials_and_attempts_are_reported(run_cli: RunCli, store_
     assert (nothing.stdout, nothing.stderr) == ("", "no output of trial 1 is stored\n")
     nothing = run_cli("logs", "digits", "--trial", "2", "--attempt", "1", "--rank", "3")
     assert nothing.stderr == "no output of worker 3 of attempt 1 of trial 2 is stored\n"
-    assert "has no trial 9; it has trials 0 to 2" in run_cli("logs", "digits", "--trial", "9", status=1).stderr
+    assert "has no trial 9; its trials are 0 to 2" in run_cli("logs", "digits", "--trial", "9", status=1).stderr
     wrong = run_cli("logs", "digits", "--trial", "2", "--attempt", "3", status=1).stderr
     assert wrong == "error: trial 2 has no attempt 3; it has attempts 1 to 2\n"
     for option in (("--follow",), ("--attempt", "1"), ("--rank", "1")):
@@ -204,9 +204,9 @@ def test_following_waits_for_a_trial_to_start_and_fails_if_it_never_does(tmp_pat
             assert attempt.communicate(timeout=60) == ("trial 1\nloss=1\n", "")
             assert never.communicate(timeout=60) == (
                 "",
-                "error: study 'study' stopped before trial 2 started; it has 2 trials\n",
+                "error: study 'study' stopped before trial 2 started; its trials are 0 and 1\n",
             )
             assert (following.returncode, attempt.returncode, never.returncode) == (0, 0, 1)
         study.communicate(timeout=60)
     over = run("logs", "study", "--trial", "2", "--follow", *store, cwd=tmp_path, status=1)
-    assert "has no trial 2; it has trials 0 to 1" in over[1], "a study that does not run has no trials to wait for"
+    assert "has no trial 2; its trials are 0 and 1" in over[1], "a study that does not run has no trials to wait for"

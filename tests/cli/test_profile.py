@@ -119,7 +119,7 @@ def test_the_error_of_a_failing_function_is_shown_and_no_profile_written(study: 
         (("--workers", "1,4096"), 1, "workers: 4096: there is room for"),
         (("--workers", "4,2"), 1, "workers: "),
         (("--seconds", "-1"), 1, "seconds: -1.0 must be a number above 0"),
-        (("--repeats", "0"), 1, "repeats: 0 must be a whole number"),
+        (("--repeats", "0"), 1, "repeats: 0 is too small"),
     ],
 )
 def test_mistakes_are_reported(study: Path, args: tuple[str, ...], status: int, message: str) -> None:

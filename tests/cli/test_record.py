@@ -68,7 +68,11 @@ def test_failed_trials_with_reports_are_recorded(tmp_path: Path) -> None:
     assert output.stderr == "1 trial failed before its first report and is left out\n"
     assert output.stdout.startswith("3 trials, 6 reports: ")
     rows = recordings.read(tmp_path / "a.npz").rows
-    assert sorted((len(curve.steps), curve.error is None) for _, curve in rows) == [(1, False), (2, False), (3, True)]
+    assert sorted((len(curve.steps), curve.error is None) for _, curve in rows) == [
+        (1, False),
+        (2, False),
+        (3, True),
+    ]
 
 
 @pytest.mark.parametrize(

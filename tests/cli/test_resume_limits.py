@@ -61,11 +61,11 @@ def test_the_progress_shows_the_new_limits(store: str, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--trials", "0"), "trials: 0 must be a whole number, at least 1"),
+        (("--trials", "0"), "trials: 0 is too small; use 1 or more"),
         (("--budget", "-1"), "budget: -1.0 must be above zero and finite"),
         (("--budget", "nan"), "budget: nan must be above zero and finite"),
         (("--deadline", "soon"), "deadline: 'soon' is not a duration; write seconds, or '90s'"),
-        (("--workers", "0"), "workers: 0 must be a whole number, at least 1"),
+        (("--workers", "0"), "workers: 0 is too small; use 1 or more"),
         (("--trials", "many"), "Invalid value for '--trials'"),
     ],
 )

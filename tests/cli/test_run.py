@@ -197,7 +197,7 @@ def test_a_killed_study_is_resumed(tmp_path: Path, again: tuple[str, ...]) -> No
         assert row["counts"].get("RUNNING", 0) == 0
         shown, _ = run("show", "study", *STORE, cwd=tmp_path)
         assert f"process {process.pid}" in shown
-        assert "vanished; to go on: thriftune resume study" in shown
+        assert "has ended; to resume: thriftune resume study" in shown
         assert "waits for the study to be resumed" in shown
         set_pause(tmp_path, 0)
         run(*again, cwd=tmp_path)
@@ -224,7 +224,7 @@ def test_list_show_and_stop_work_from_another_process(tmp_path: Path) -> None:
         assert "stopped by thriftune stop" in err
         assert "thriftune resume study --store" in err
     assert "is not running" in run("stop", "study", *STORE, cwd=tmp_path)[0]
-    assert "stopped by thriftune stop; to go on" in run("show", "study", *STORE, cwd=tmp_path)[0]
+    assert "stopped by thriftune stop; to resume" in run("show", "study", *STORE, cwd=tmp_path)[0]
     set_pause(tmp_path, 0)
     run("resume", "study", *STORE, cwd=tmp_path)
     check_trials(tmp_path)
@@ -407,25 +407,37 @@ assert before == (2 if trial.attempt == 2 else 0)
         assert [report.attempt for report in trial.reports] == [1, 1, 2]
 
 
+def test_trials_that_fail_after_their_reports_leave_no_best_trial(tmp_path: Path) -> None:
+    write_command_study(
+        tmp_path,
+        "print('loss=1.0', flush=True); raise SystemExit('no data')",
+        "metrics = { loss = 'loss=(\\S+)' }",
+    )
+    out, err = run("run", "study.toml", cwd=tmp_path, status=1)
+    assert all(len(trial.reports) == 1 for trial in trials(tmp_path))
+    assert "\nbest    none: all 2 trials failed, the first with: " in out
+    assert err.splitlines()[-1].startswith("error: no best trial: all 2 trials failed, the first with: ")
+
+
 def test_a_failed_command_is_shown_with_its_output(tmp_path: Path) -> None:
     write_command_study(tmp_path, "print('so far so good'); raise SystemExit('no [bold]data')")
     out, err = run("run", "study.toml", cwd=tmp_path, status=1)
     assert "2 failed" in out
-    assert "no trial has reported 'loss' yet; 2 failed, the first with: " in out
+    assert "\nbest    none: all 2 trials failed, the first with: " in out
     show_command = f"thriftune show study --trial 0 --store {tmp_path}/studies.db"
     first, *_, last = err.splitlines()
     assert first.startswith("trial 0 failed: ")
     assert first.endswith(f" ({show_command} tells more)")
-    assert last.startswith("error: no trial has a value: 2 failed; the first with: ")
+    assert last.startswith("error: no best trial: all 2 trials failed, the first with: ")
     assert last.endswith(f"; see it with: {show_command}")
     for again in (("run", "study.toml"), ("resume", "study", *STORE)):
         out, err = run(*again, "--json", cwd=tmp_path, status=1)
         assert parse_json(out)["counts"] == {"FAILED": 2}
-        assert "\nerror: no trial has a value: 2 failed" in err
+        assert "\nerror: no best trial: all 2 trials failed" in err
     shown, _ = run("show", "study", "--trial", "1", *STORE, cwd=tmp_path)
     assert "so far so good\nno [bold]data" in shown
     assert run("best", "study", *STORE, cwd=tmp_path, status=1)[1].startswith(
-        "error: no trial has reported 'loss'"
+        "error: all 2 trials failed, the first with: "
     )
 
 
@@ -456,7 +468,7 @@ def test_the_note_on_steps_from_0_is_printed_once(tmp_path: Path) -> None:
     patterns = "metrics = { loss = 'loss=(\\S+)', step = 'epoch (\\d+)' }"
     write_command_study(tmp_path, script, patterns)
     _, err = run("run", "study.toml", cwd=tmp_path)
-    assert err.count("the command counts its steps from 0; its step 0 is step 1 here") == 1
+    assert err.count("the command counts its steps from 0; its step 0 is shown as step 1") == 1
     for trial in trials(tmp_path):
         assert (trial.state, [report.step for report in trial.reports]) == ("COMPLETED", [1, 2, 3])
     shown, _ = run("show", "study", *STORE, cwd=tmp_path)
@@ -471,7 +483,7 @@ def test_a_note_tells_that_trials_share_a_folder(tmp_path: Path) -> None:
     )
     patterns = "metrics = { loss = 'loss=(\\S+)' }"
     write_command_study(tmp_path, "print('loss=1')", patterns)
-    note = f"all trials run in {tmp_path}: a trial should write its files into its own folder"
+    note = f"all trials run in {tmp_path}: what a trial writes belongs in its own folder"
     assert note not in run("run", "study.toml", "--workers", "1", "--name", "alone", cwd=tmp_path)[1]
     assert note in run("run", "study.toml", "--workers", "2", cwd=tmp_path)[1]
     assert note not in run("run", "study.toml", "--workers", "2", "--trials", "3", cwd=tmp_path)[1], (

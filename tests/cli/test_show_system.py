@@ -175,7 +175,7 @@ def test_a_figure_needs_the_choice_of_one_trial(run_cli: RunCli, measured: None,
     wrong = run_cli("show", "digits", "--system", "--trial", "2", "--plot", str(tmp_path / "b.png"), status=1)
     assert "there is nothing to plot: nothing was measured" in wrong.stderr
     assert (
-        "has no trial 3; it has trials 0 to 2"
+        "has no trial 3; its trials are 0 to 2"
         in run_cli("show", "digits", "--system", "--trial", "3", status=1).stderr
     )
 

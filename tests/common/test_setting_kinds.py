@@ -48,7 +48,7 @@ def test_a_subclass_may_change_a_default() -> None:
 @pytest.mark.parametrize(
     ("kind", "good", "bad", "message"),
     [
-        (whole_number(1), 1, 0, "x: 0 must be a whole number, at least 1"),
+        (whole_number(1), 1, 0, "x: 0 is too small; use 1 or more"),
         (whole_number(0), 0, 1.0, "x: 1.0 must be a whole number, at least 0; write 1"),
         (positive_number(), 0.1, 0, "x: 0 must be above zero and finite"),
         (positive_number(), 3, "3", "x: '3' must be a number"),

@@ -283,7 +283,7 @@ for epoch in range(3):
     thriftune.report(loss=epoch, step=epoch, save=save)
 """
 
-FROM_ZERO = "the command counts its steps from 0; its step 0 is step 1 here"
+FROM_ZERO = "the command counts its steps from 0; its step 0 is shown as step 1"
 
 
 def warnings(stage: Stage) -> list[str]:

@@ -267,10 +267,10 @@ def test_a_function_that_hangs_after_its_first_step_is_killed(
         ({"workers": [1, 4096]}, f"workers: 4096: there is room for {cores()} here"),
         ({"workers": [1, 1]}, "workers: 1, 1: must contain 1"),
         ({"workers": []}, "workers: none: must contain 1"),
-        ({"workers": [0, 1]}, "workers: 0 must be a whole number"),
+        ({"workers": [0, 1]}, "workers: 0 is too small"),
         ({"seconds": 0}, "seconds: 0 must be a number above 0"),
         ({"seconds": float("nan")}, "seconds: nan must be"),
-        ({"repeats": 0}, "repeats: 0 must be a whole number"),
+        ({"repeats": 0}, "repeats: 0 is too small"),
     ],
 )
 def test_a_wrong_option_is_an_error_before_any_trial_runs(

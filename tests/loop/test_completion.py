@@ -459,7 +459,7 @@ def test_max_trial_time_does_not_limit_trials_of_ask_and_tell() -> None:
         ({"target_value": math.nan}, "target: nan must be finite"),
         ({"target_value": "0.9"}, "target: '0.9' must be a number, a value of 'loss'"),
         ({"target_value": True}, "target: True must be a number"),
-        ({"patience": 0}, "patience: 0 must be a whole number, at least 1"),
+        ({"patience": 0}, "patience: 0 is too small; use 1 or more"),
         ({"stop_when_converged": "yes"}, "stop_when_converged: 'yes' must be True or False"),
     ],
 )

@@ -290,7 +290,7 @@ def test_a_script_with_a_bug_stops_with_the_traceback_and_continues_when_it_is_f
     script.write_text(BROKEN)
     failed = run(tmp_path, "script.py")
     assert failed.returncode == 1
-    assert "study 's' has stopped: its first 3 trials have all failed alike" in failed.stderr
+    assert "study 's' has stopped: its first 3 trials have all failed with the same error" in failed.stderr
     assert 'script.py", line 5, in train\n    import a_missing_module\n' in failed.stderr
     assert "ModuleNotFoundError: No module named 'a_missing_module'\n" in failed.stderr
     assert "run the script again: the failed trials run again" in failed.stderr
@@ -349,7 +349,7 @@ def test_a_command_that_fails_shows_its_output_and_is_resumed_when_it_is_fixed(t
     (tmp_path / "train.py").write_text("print('reading the data')\nimport a_missing_module\n")
     failed = run(tmp_path, "-m", "thriftune", "run", "study.toml", "--store", "s.db")
     assert failed.returncode == 1
-    assert "error: study 'c' has stopped: its first 3 trials have all failed alike" in failed.stderr
+    assert "error: study 'c' has stopped: its first 3 trials have all failed with the same error" in failed.stderr
     assert "reading the data\nTraceback" in failed.stderr
     assert "No module named 'a_missing_module'" in failed.stderr
     assert "run the study file again (if it is unchanged: thriftune resume c --store" in failed.stderr

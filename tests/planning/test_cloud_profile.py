@@ -117,10 +117,10 @@ def test_waits_can_be_numbers_records_or_latencies() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"slots": 0}, "slots: 0 must be a whole number, at least 1"),
+        ({"slots": 0}, "slots: 0 is too small; use 1 or more"),
         ({"slots": 2.0}, r"slots: 2\.0 must be a whole number"),
         ({"slots": None}, "slots: None must be a whole number"),
-        ({"max_machines": 0}, "max_machines: 0 must be a whole number"),
+        ({"max_machines": 0}, "max_machines: 0 is too small"),
         ({"max_machines": True}, "max_machines: True must be a whole number"),
         ({"price_per_hour": -1.0}, r"price_per_hour: -1\.0 must be a finite number, 0 or more"),
         ({"price_per_hour": math.nan}, "price_per_hour: nan"),

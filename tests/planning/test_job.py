@@ -127,11 +127,11 @@ def test_asha_has_no_rung_near_the_last_step() -> None:
 
 
 def test_invalid_values_are_rejected() -> None:
-    with pytest.raises(SettingError, match="n: 0 must be a whole number, at least 1"):
+    with pytest.raises(SettingError, match="n: 0 is too small; use 1 or more"):
         successive_halving(0, 1, 10)
     with pytest.raises(SettingError, match="r: 20 steps are more than R, 10"):
         successive_halving(4, 20, 10)
-    with pytest.raises(SettingError, match="eta: 1 must be a whole number, at least 2"):
+    with pytest.raises(SettingError, match="eta: 1 is too small; use 2 or more"):
         hyperband(1, 10, eta=1)
     with pytest.raises(SettingError, match=r"R: 10\.5 must be a whole number"):
         asha(4, 1, 10.5)  # type: ignore[arg-type]
@@ -139,9 +139,9 @@ def test_invalid_values_are_rejected() -> None:
         successive_halving(True, 1, 10)
     with pytest.raises(SettingError, match="a job needs at least one stage"):
         JobSpec.of([])
-    with pytest.raises(SettingError, match="trials: 0 must be a whole number"):
+    with pytest.raises(SettingError, match="trials: 0 is too small"):
         JobSpec.of([(4, 1), (0, 2)])
-    with pytest.raises(SettingError, match="steps: 0 must be a whole number"):
+    with pytest.raises(SettingError, match="steps: 0 is too small"):
         JobSpec.of([(4, 0)])
 
 

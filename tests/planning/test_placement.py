@@ -451,10 +451,10 @@ def test_a_large_machine_is_kept_if_trials_would_wait_without_it() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: place({3: 0}, fleet(4)), "trial 3: workers: 0 must be a whole number, at least 1"),
+        (lambda: place({3: 0}, fleet(4)), "trial 3: workers: 0 is too small; use 1 or more"),
         (lambda: place({3: True}, fleet(4)), "trial 3: workers: True"),
         (lambda: place({3: 1.5}, fleet(4)), "trial 3: workers: 1.5"),  # type: ignore[dict-item]
-        (lambda: place({3: 1}, {"a": 0}), "machine a: slots: 0 must be a whole number, at least 1"),
+        (lambda: place({3: 1}, {"a": 0}), "machine a: slots: 0 is too small; use 1 or more"),
         (lambda: place({3: 1}, fleet(4), {3: {"a": -1}}), "before: trial 3: workers on a: -1 must"),
         (lambda: place({3: 1}, fleet(4), {}, [3]), "reserved: trial 3 is not placed in before"),
         (lambda: place({3: 1}, fleet(4), {3: {}}, [3]), "reserved: trial 3 is not placed in before"),
@@ -463,7 +463,7 @@ def test_a_large_machine_is_kept_if_trials_would_wait_without_it() -> None:
             lambda: place({}, fleet(4, 4), {3: {"a": 2}, 4: {"a": 2, "b": 4}}, [3, 4]),
             "trial 4 does not fit on a, b",
         ),
-        (lambda: place_on_fewer({3: 1}, fleet(4), {}, -1), "keep: -1 must be a whole number, at least 0"),
+        (lambda: place_on_fewer({3: 1}, fleet(4), {}, -1), "keep: -1 is too small; use 0 or more"),
         (lambda: place_on_fewer({3: 0}, fleet(4), {}, 1), "trial 3: workers: 0"),
     ],
 )

@@ -128,7 +128,7 @@ def test_unknown_recording_and_invalid_cores_are_refused() -> None:
         SettingError, match="recording 'resnet' is not shipped with thriftune; choose one of convolut"
     ):
         recorded.load("resnet")
-    with pytest.raises(SettingError, match="cores: 0 must be a whole number, at least 1"):
+    with pytest.raises(SettingError, match="cores: 0 is too small; use 1 or more"):
         recorded.pace("svm", 0)
 
 

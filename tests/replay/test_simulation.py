@@ -319,4 +319,4 @@ def test_unfinished_best_trial_shows_its_step() -> None:
     result = run(spec, curve, Random(), None)
     assert not result.best.finished
     assert result.best.step == 4
-    assert best_or_front(result.history).text.endswith(f"(trial {result.best.id}, unfinished, step 4 of 10)")
+    assert best_or_front(result.history).text.endswith(f"(trial {result.best.id}, stopped at step 4 of 10)")

@@ -102,7 +102,7 @@ def test_study_cut_by_the_end_of_the_trace_is_not_completed() -> None:
     ("arguments", "message"),
     [
         ({"policies": ["cheap"]}, "policy 'cheap' is not known; use one of thrifty, on_demand"),
-        ({"policies": ["thrifty"], "seeds": 0}, "seeds: 0 must be a whole number"),
+        ({"policies": ["thrifty"], "seeds": 0}, "seeds: 0 is too small"),
         ({"policies": ["uniform_progress"]}, "uniform_progress: needs a deadline; give deadline="),
     ],
 )

@@ -101,7 +101,7 @@ SPOT = {**ON_DEMAND, "spot": True}
             {**ON_DEMAND, "region": "x"},
             "region: 'x' needs a machine of the catalog; write machine = 'NAME' as well",
         ),
-        ({**ON_DEMAND, "slots": 0}, "slots: 0 must be a whole number, at least 1"),
+        ({**ON_DEMAND, "slots": 0}, "slots: 0 is too small; use 1 or more"),
         ({**ON_DEMAND, "slots": 4.0}, "slots: 4.0 must be a whole number"),
         ({**ON_DEMAND, "price_per_hour": True}, "price_per_hour: True must be a number"),
         ({**ON_DEMAND, "price_per_hour": -1}, "price_per_hour: -1 must be a finite number, 0 or more"),

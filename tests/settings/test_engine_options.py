@@ -58,7 +58,7 @@ def test_the_resources_of_a_worker(engine: Ray, worker: dict[str, float]) -> Non
     [
         ({"address": 6379}, "address: 6379 must be a string"),
         ({"address": "ray://10.0.0.5:10001"}, "Ray's client is not supported"),
-        ({"gang": 0}, "gang: 0 must be a whole number, at least 1"),
+        ({"gang": 0}, "gang: 0 is too small; use 1 or more"),
         ({"gang": 1.5}, "gang: 1.5 must be"),
         ({"gang": True}, "gang: True must be"),
         ({"machines": "m5.xlarge_spot"}, "machines: 'm5.xlarge_spot' must be a list"),

@@ -65,14 +65,14 @@ def test_a_log_without_newer_settings_keeps_its_old_behaviour() -> None:
     [
         ({"trials": None}, "give at least one limit"),
         ({"trials": None, "minimize": None}, "give minimize="),
-        ({"seed": -1}, "seed: -1 must be a whole number, at least 0"),
+        ({"seed": -1}, "seed: -1 is too small; use 0 or more"),
         ({"budget": -1.0}, "budget: -1.0 must be above zero and finite"),
         ({"storage": "s3://bucket"}, "storage: 's3://bucket' is not a folder"),
         ({"stop_when_converged": True, "searcher": "random"}, "needs searcher='bayes'.*'random' does not have"),
         ({"stopping": "halving"}, "max_steps"),
         ({"searcher": "bays"}, "searcher 'bays'"),
-        ({"retries": -1}, "retries: -1 must be a whole number"),
-        ({"workers": 0}, "workers: 0 must be a whole number, at least 1"),
+        ({"retries": -1}, "retries: -1 is too small"),
+        ({"workers": 0}, "workers: 0 is too small; use 1 or more"),
     ],
 )
 def test_an_invalid_setting_is_an_error(settings: dict[str, Any], message: str) -> None:

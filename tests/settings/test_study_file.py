@@ -90,7 +90,7 @@ def test_several_objectives_and_constraints_are_read(tmp_path: Path) -> None:
 
 def test_overrides_replace_the_files_values_and_are_checked(tmp_path: Path) -> None:
     assert read(tmp_path, BASE + SPACE, trials=3, name="x").spec.trials == 3
-    with pytest.raises(SettingError, match="trials: 0 must be a whole number, at least 1"):
+    with pytest.raises(SettingError, match="trials: 0 is too small; use 1 or more"):
         read(tmp_path, BASE + SPACE, trials=0)
 
 
@@ -128,19 +128,19 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         (BASE + SPACE + "x = [1,", "is not valid TOML: Invalid value (at line 9, the end of the file)"),
         (BASE.replace("8", "'ten'") + SPACE, "trials: 'ten' must be a whole number"),
         (BASE.replace("8", "true") + SPACE, "trials: True must be a whole number"),
-        (BASE.replace("8", "0") + SPACE, "trials: 0 must be a whole number, at least 1"),
+        (BASE.replace("8", "0") + SPACE, "trials: 0 is too small; use 1 or more"),
         ("budget = 'much'\n" + BASE + SPACE, "budget: 'much' must be a number"),
         ("budget = -1\n" + BASE + SPACE, "budget: -1 must be above zero and finite"),
         ("deadline = 'soon'\n" + BASE + SPACE, "deadline: 'soon' is not a duration"),
         ("store = 5\n" + BASE + SPACE, "store: 5 must be a path"),
-        ("keep = 1\n" + BASE + SPACE, "keep: 1 must be a whole number, at least 2"),
+        ("keep = 1\n" + BASE + SPACE, "keep: 1 is too small; use 2 or more"),
         ("disk_full = 'cry'\n" + BASE + SPACE, "disk_full: 'cry' must be 'stop' or 'go_on'"),
         ("name = 'a/b'\n" + BASE + SPACE, "name: 'a/b' must be letters"),
         ("storage = 's3://bucket'\n" + BASE + SPACE, "storage: 's3://bucket' is not a folder"),
         (BASE.replace("trials = 8", "") + SPACE, "give at least one limit"),
         (BASE + "maximize = 'loss'\n" + SPACE, "loss: is named twice; name each metric once"),
         (BASE.replace('"loss"', "3") + SPACE, "minimize: 3 must be the name of a metric, or a list of names"),
-        (BASE.replace('"loss"', "[]") + SPACE, "give minimize= or maximize= or both"),
+        (BASE.replace('"loss"', "[]") + SPACE, "give minimize or maximize or both"),
         (BASE.replace('"loss"', "[3]") + SPACE, "the metric to optimise must be a name, not 3"),
         (
             "constraints = 3\n" + BASE + SPACE,
@@ -150,12 +150,12 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
             "constraints = ['gap < 3']\n" + BASE + SPACE,
             "constraints: 'gap < 3' is not a constraint; write NAME <= NUMBER or NAME",
         ),
-        (BASE.replace('minimize = "loss"', "") + SPACE, "give minimize= or maximize= or both"),
+        (BASE.replace('minimize = "loss"', "") + SPACE, "give minimize or maximize or both"),
         (BASE, "space: is missing; write [space.NAME] for every parameter"),
         ("space = 3\n" + BASE, "space: 3 must be a table"),
         (BASE + SPACE.replace("0.1", "1e-5"), "lr: low 0.0001 is above high 1e-05"),
         (BASE + SPACE + "hihg = 3\n", "lr: hihg is no setting of float"),
-        (BASE.replace("{lr}", "{rl}") + SPACE, "command: {rl} in '{rl}' is no parameter; the space has lr"),
+        (BASE.replace("{lr}", "{rl}") + SPACE, "command: {rl} in '{rl}' is not a parameter; the space has lr"),
         (BASE.replace(COMMAND, "command = 'train'\n") + SPACE, "command: 'train' must be a list of strings"),
         (BASE.replace(COMMAND, "command = ['a', 3]\n") + SPACE, "command: ['a', 3] must be a list of strings"),
         (BASE.replace(COMMAND, "") + SPACE, "neither command nor function is given"),
@@ -169,23 +169,23 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         (BASE + SPACE + "[metrics]\nloss = '('\n", "metrics: loss: '(' is not a regular expression"),
         (
             BASE + SPACE + "[metrics]\nacc = '(.)'\n",
-            "metrics: patterns are given only for acc; add one for 'loss', which every trial must report",
+            "metrics: there is no pattern for 'loss'; every objective",
         ),
         (
             BASE + SPACE + "[metrics]\nacc = '(.)'\nstep = '(.)'\n",
-            "metrics: patterns are given only for acc; add one for 'loss', which every trial must report",
+            "metrics: there is no pattern for 'loss'; every objective",
         ),
         (
             "constraints = ['gap <= 3']\n" + BASE + SPACE + "[metrics]\nloss = '(.)'\n",
-            "metrics: patterns are given only for loss; add one for 'gap', which every trial must report",
+            "metrics: there is no pattern for 'gap'; every objective",
         ),
         (
             BASE + SPACE + "[metrics]\nstep = '(.)'\n",
-            "metrics: patterns are given for no metric; add one for 'loss', which every trial must report",
+            "metrics: there is no pattern for 'loss'; every objective",
         ),
         (
             BASE.replace('minimize = "loss"', "") + SPACE + "[metrics]\nloss = '(.)'\n",
-            "give minimize= or maximize= or both",
+            "give minimize or maximize or both",
         ),
         (
             BASE.replace(COMMAND, "function = 'f'\n") + SPACE + "[metrics]\nloss = 'x(.)'\n",
@@ -200,7 +200,7 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
             "searcher = {name = 'grid', pionts = 3}\n" + BASE + SPACE,
             "searcher: grid does not take pionts; its options: points",
         ),
-        ("searcher = {name = 'grid', points = 0}\n" + BASE + SPACE, "grid: points 0 must be a whole number"),
+        ("searcher = {name = 'grid', points = 0}\n" + BASE + SPACE, "grid: points: 0 is too small"),
         ("searcher = {name = 'random', n = 0}\n" + BASE + SPACE, "random does not take n; its options: none"),
     ],
 )

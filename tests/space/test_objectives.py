@@ -43,8 +43,8 @@ def test_objectives_in_their_order(minimize: Any, maximize: Any, expected: list[
 @pytest.mark.parametrize(
     ("minimize", "maximize", "message"),
     [
-        (None, None, "give minimize= or maximize= or both: the metric that decides, or a list of several"),
-        ([], (), "give minimize= or maximize= or both: the metric that decides, or a list of several"),
+        (None, None, "give minimize or maximize or both: the name of a metric, or a list of names"),
+        ([], (), "give minimize or maximize or both: the name of a metric, or a list of names"),
         ("a", ["b", "a"], "a: is named twice; name each metric once, in minimize or in maximize"),
         (["a", "a"], None, "a: is named twice; name each metric once, in minimize or in maximize"),
         ("", None, "the metric to optimise must be a name, not ''"),

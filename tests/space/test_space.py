@@ -380,7 +380,7 @@ def test_a_study_file_holds_a_space() -> None:
     [
         ([1], "a space is a table of parameters, not [1]"),
         ({"lr": 3}, "the space has fixed values only"),
-        ({"lr": {"low": 1, "high": 2}}, "lr: type None is not known; use float, int, choice, fixed"),
+        ({"lr": {"low": 1, "high": 2}}, "lr: type is missing; use float, int or choice"),
         ({"lr": {"value": 1, "high": 2}}, "lr: high is no setting of fixed; use value, when"),
         ({"lr": {"type": "flaot"}}, "lr: type 'flaot' is not known"),
         ({"lr": {"type": ["float"]}}, "lr: type ['float'] is not known"),
@@ -454,7 +454,7 @@ BAD_SPACES: list[tuple[Any, str]] = [
     ({"lr": 0.1}, "the space has fixed values only, so nothing varies; make one a Float, Int or Choice"),
     (
         {"lr": Float},
-        "lr: <class 'thriftune.space.parameters.Float'> is no parameter; use Float, Int, Choice or a value",
+        "lr: <class 'thriftune.space.parameters.Float'> is not a parameter; use Float, Int, Choice or a value",
     ),
     ({"lr": Float(0.1, 0.01)}, "lr: low 0.1 is above high 0.01; swap them"),
     ({"n": Int(3, 1)}, "n: low 3 is above high 1; swap them"),
@@ -578,7 +578,7 @@ def test_bad_spaces_are_refused(parameters: Any, message: str) -> None:
     ("config", "message"),
     [
         ([1], "a configuration maps names to values, which [1] does not; use a dict"),
-        ({"lr": 1, "opt": "sgd", "mum": 1}, "mum: is not in the space; known are lr, opt, n"),
+        ({"lr": 1, "opt": "sgd", "mum": 1}, "mum is not a parameter; the space has lr, opt, n"),
         ({"lr": 1}, "opt: has no value; give it one"),
         ({"lr": 1, "opt": "adam"}, "n: has no value; give it one"),
         ({"lr": 1, "opt": "sgd", "n": 1}, "n: is 1, but applies only when opt is 'adam' or 'lion'; leave it out"),

@@ -117,7 +117,7 @@ def test_a_list_or_tuple_is_refused_and_a_choice_of_one_holds_it(given: Any, its
     with pytest.raises(SpaceError) as refused:
         Space({"lr": tt.Float(0, 1), "act": given})
     assert str(refused.value) == (
-        f"act: a {kind} is no parameter; write tt.Choice([...]) to choose from it, tt.Float(low, high) or "
+        f"act: a {kind} is not a parameter; write tt.Choice([...]) to choose from it, tt.Float(low, high) or "
         f"tt.Int(low, high) for a range, or tt.Choice([{itself}]) for the {kind} itself"
     )
     space = Space({"lr": tt.Float(0, 1), "act": tt.Choice([given])})
@@ -127,7 +127,7 @@ def test_a_list_or_tuple_is_refused_and_a_choice_of_one_holds_it(given: Any, its
 def test_a_bare_list_in_a_study_file_is_refused() -> None:
     lr = {"type": "float", "low": 0, "high": 1}
     with pytest.raises(
-        SpaceError, match=r"act: a list is no parameter; write \[space.act\] and in it type = 'choice'"
+        SpaceError, match=r"act: a list is not a parameter; write \[space.act\] and in it type = 'choice'"
     ):
         Space.from_json({"lr": lr, "act": ["relu", "tanh"]})  # type: ignore[dict-item]
     assert Space.from_json({"lr": lr, "act": {"value": ["relu"]}}).from_unit([0.5])["act"] == ["relu"]

@@ -69,7 +69,7 @@ def test_attributes_are_set_from_outside_also_after_the_study(tmp_path: Path) ->
     assert again.attrs == {"ticket": 7}
     again.set_attr("git", "other", again.trials[0])
     assert study.trials[0].attrs["git"] == "other"
-    with pytest.raises(SettingError, match="set_attr: study 's' has no trial 5; it has 1"):
+    with pytest.raises(SettingError, match="set_attr: study 's' has no trial 5; its only trial is 0"):
         study.set_attr("a", 1, trial=5)
     with open_store(tmp_path / "s.db") as store, store.drive("s"), pytest.raises(StudyBusy):
         study.set_attr("a", 1)

@@ -82,7 +82,7 @@ def test_parameters_left_open_are_drawn(tmp_path: Path) -> None:
     ("enqueue", "message"),
     [
         ([{"lr": 5.0, "width": 64}], r"enqueue: configuration 1, .*: lr: .*5\.0"),
-        ([{"lr": 0.1}, {"lr": 0.1, "depth": 3}], "enqueue: configuration 2, .*: depth: is not in the space"),
+        ([{"lr": 0.1}, {"lr": 0.1, "depth": 3}], "enqueue: configuration 2, .*: depth is not a parameter"),
         ([{"lr": 0.1, "width": "wide"}], "width: .*'wide'"),
         ({"lr": 0.1}, "enqueue: .* is not a list; give a list of configurations"),
         ([3], "a configuration maps names to values, which 3 does not"),

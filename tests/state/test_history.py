@@ -421,7 +421,7 @@ def test_the_best_trial_is_the_earliest_of_equals_and_has_not_failed() -> None:
     assert table.history.best.id == 2
     for trial in (1, 2, 3):
         table.fail(trial)
-    with pytest.raises(NoBestTrial, match="that reported 'loss' have failed; 4 failed, the first with: "):
+    with pytest.raises(NoBestTrial, match="all 4 trials failed, the first with: "):
         _ = table.history.best
 
 

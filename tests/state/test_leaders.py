@@ -173,10 +173,18 @@ def test_failed_trials_are_named_if_no_trial_leads() -> None:
 
 
 def test_values_of_failed_trials_are_mentioned() -> None:
-    known = trials(1)
+    known = trials(2)
     known[0].state, known[0].error, known[0].metrics = State.FAILED, "ValueError: bad", {"loss": 1.0}
     why = Leaders(known, OBJECTIVES[:1], ()).why_none()
     assert why == "all trials that reported 'loss' have failed; 1 failed, the first with: ValueError: bad"
+
+
+def test_a_study_whose_trials_all_failed_says_so() -> None:
+    known = trials(2)
+    for trial in known:
+        trial.state, trial.error, trial.metrics = State.FAILED, "ValueError: bad", {"loss": 1.0}
+    assert Leaders(known, OBJECTIVES[:1], ()).why_none() == "all 2 trials failed, the first with: ValueError: bad"
+    assert Leaders(known[:1], OBJECTIVES[:1], ()).why_none() == "the only trial failed with: ValueError: bad"
 
 
 def test_values_of_later_steps_do_not_count_against_trials_with_fewer_steps() -> None:

@@ -74,11 +74,11 @@ def test_an_invalid_rule_is_refused(given: Any, message: str) -> None:
     ("name", "options", "message"),
     [
         ("asha", {"etta": 3}, "asha does not take etta; its options: min_steps, eta, how"),
-        ("asha", {"eta": 1}, "eta: 1 must be a whole number, at least 2"),
+        ("asha", {"eta": 1}, "eta: 1 is too small; use 2 or more"),
         ("asha", {"how": "kill"}, "how 'kill' must be 'stop' or 'pause'"),
         ("median", {"share": 0}, "share: 0 must be above 0 and at most 1"),
         ("median", {"fewest": True}, "fewest: True must be a whole number"),
-        ("halving", {"n": 0}, "n: 0 must be a whole number, at least 1"),
+        ("halving", {"n": 0}, "n: 0 is too small; use 1 or more"),
         ("none", {"eta": 3}, "none does not take eta; its options: none"),
     ],
 )

@@ -294,8 +294,8 @@ def test_a_suggestion_outside_the_space_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"minimize": None}, "give minimize= or maximize= or both"),
-        ({"minimize": []}, "give minimize= or maximize= or both"),
+        ({"minimize": None}, "give minimize or maximize or both"),
+        ({"minimize": []}, "give minimize or maximize or both"),
         ({"maximize": "loss"}, "loss: is named twice; name each metric once, in minimize or in maximize"),
         ({"minimize": ["loss", ""]}, "the metric to optimise must be a name, not ''"),
         ({"minimize": 3}, "minimize: 3 must be the name of a metric, or a list of such"),
@@ -304,12 +304,12 @@ def test_a_suggestion_outside_the_space_is_an_error(tmp_path: Path) -> None:
             "constraints: 'loss < 3' is not a constraint; write NAME <= NUMBER",
         ),
         ({"constraints": ["gap >= 3", "gap <= 2"]}, "no value can meet both gap >= 3 and gap <= 2"),
-        ({"trials": None}, "give at least one limit: trials=, deadline= or budget="),
-        ({"trials": 0}, "trials: 0 must be a whole number, at least 1"),
+        ({"trials": None}, "give at least one limit: trials, deadline or budget"),
+        ({"trials": 0}, "trials: 0 is too small; use 1 or more"),
         ({"trials": 2.5}, "trials: 2.5 must be a whole number"),
-        ({"max_steps": 0}, "max_steps: 0 must be a whole number, at least 1"),
-        ({"workers": 0}, "workers: 0 must be a whole number, at least 1"),
-        ({"retries": -1}, "retries: -1 must be a whole number, at least 0"),
+        ({"max_steps": 0}, "max_steps: 0 is too small; use 1 or more"),
+        ({"workers": 0}, "workers: 0 is too small; use 1 or more"),
+        ({"retries": -1}, "retries: -1 is too small; use 0 or more"),
         ({"deadline": "soon"}, "deadline: 'soon' is not a duration"),
         ({"deadline": -1}, "deadline: -1.0 must be above zero"),
         ({"timeout": math.nan}, "timeout: nan must be above zero and finite"),
@@ -321,8 +321,8 @@ def test_a_suggestion_outside_the_space_is_an_error(tmp_path: Path) -> None:
         ({"searcher": object()}, r"searcher: <object .*> has no method suggest\(past, rng\)"),
         ({"searcher": None}, r"searcher: None has no method suggest.* or one of 'bayes', 'random', 'sobol'"),
         ({"name": ".."}, "name: '..' must be letters"),
-        ({"seed": -1}, "seed: -1 must be a whole number, at least 0"),
-        ({"keep": 1}, "keep: 1 must be a whole number, at least 2"),
+        ({"seed": -1}, "seed: -1 is too small; use 0 or more"),
+        ({"keep": 1}, "keep: 1 is too small; use 2 or more"),
         ({"disk_full": "wait"}, "disk_full: 'wait' must be 'stop' or 'go_on'"),
         ({"storage": "s3://bucket"}, "only folders are supported"),
     ],
@@ -405,7 +405,7 @@ def test_only_the_first_failures_are_printed(tmp_path: Path, capsys: pytest.Capt
         command = f"thriftune show s --trial {number} --store {tmp_path}/s.db"
         assert line == f"trial {number} failed: ValueError: boom {number} ({command} tells more)"
     with pytest.raises(
-        NoBestTrial, match="no trial has reported 'loss' yet; 6 failed, the first with: ValueError"
+        NoBestTrial, match="all 6 trials failed, the first with: ValueError"
     ):
         _ = result.best
     assert repr(result.trials[0]).endswith("error='ValueError: boom 0'>")
@@ -509,7 +509,7 @@ def test_an_invalid_result_is_an_error() -> None:
         (((trial, 1.0), {"failed": "why"}), "give either a value"),
         (((trial, {"accuracy": 1.0}), {}), "'loss' is missing; there is accuracy"),
         (((trial, "good"), {}), "loss: 'good' is a text and not a number"),
-        (((7, 1.0), {}), "has no trial 7; it has 1"),
+        (((7, 1.0), {}), "has no trial 7; its only trial is 0"),
         ((("0", 1.0), {}), "'0' is not a trial; give one that ask"),
         (((tt.Study(SPACE, minimize="loss", searcher="random").ask(), 1.0), {}), "another configuration"),
     ]:

@@ -102,7 +102,7 @@ def test_placeholders_of_the_trial() -> None:
         (
             "{output}",
             SPACE,
-            "{output} in '{output}' is no parameter; the space has opt, lr, n-layers, momentum, decay; "
+            "{output} in '{output}' is not a parameter; the space has opt, lr, n-layers, momentum, decay; "
             "you can also use {trial}, {seed}, {folder}, {checkpoint}",
         ),
         ("{trial:03}", SPACE, "has a format, but placeholders take none"),
@@ -126,7 +126,7 @@ def test_wrong_or_unclear_placeholder_is_refused(part: str, space: Space, why: s
 
 def test_remark_if_trials_share_a_folder() -> None:
     remark = shared_folder(["train", "{lr}"], SPACE, "/project")
-    assert remark.startswith("all trials run in /project: a trial should write its files into its own folder")
+    assert remark.startswith("all trials run in /project: what a trial writes belongs in its own folder")
     assert shared_folder(["train", "{{folder}}"], SPACE, "/project") == remark
     assert shared_folder(["train", "{folder}"], Space({"folder": Choice(["a", "b"])}), "/project") == remark
     assert shared_folder(["train", "--out={folder}/x"], SPACE, "/project") == ""
@@ -143,8 +143,8 @@ def test_parameter_with_value_none_is_active() -> None:
         ("train {lr}", "command: 'train {lr}' must be a list of strings, such as"),
         ([], r"command: \[\] must be a list of strings"),
         (["train", 3], r"command: \['train', 3\] must be a list of strings"),
-        (["--rate={rate}"], "command: {rate} in '--rate={rate}' is no parameter; the space has opt, lr"),
-        (["train", "{rate|1}"], r"{rate} in '{rate\|1}' is no parameter; .* write {{rate\|1}}"),
+        (["--rate={rate}"], "command: {rate} in '--rate={rate}' is not a parameter; the space has opt, lr"),
+        (["train", "{rate|1}"], r"{rate} in '{rate\|1}' is not a parameter; .* write {{rate\|1}}"),
         (
             ["train-{momentum}"],
             r"command: {momentum} in 'train-{momentum}' .* name of the program.*{momentum\|...",

@@ -142,19 +142,21 @@ def _print_result(result: Result, store: Store, as_json: bool, quiet: bool) -> N
     elif not quiet:
         _show(result, store)
     if not result.front:
-        raise NoBestTrial(
-            result.history.why_infeasible() or f"no trial has a value: {_why_no_value(result, store)}"
-        )
+        raise NoBestTrial(result.history.why_infeasible() or f"no best trial: {_why_no_value(result, store)}")
 
 
 def _why_no_value(result: Result, store: Store) -> str:
     """Return the trials by state, and the error of the first failed trial."""
     counts = counts_line(result.history, has_driver=False)
-    first = next((trial for trial in result.trials if trial.state is State.FAILED), None)
-    if first is None:
+    failed = [trial for trial in result.trials if trial.state is State.FAILED]
+    if not failed:
         return counts
-    command = show_hint(result.name, store.url, first.id)
-    return f"{counts}; the first with: {last_line(first.error)}" + (f"; see it with: {command}" if command else "")
+    if len(failed) == len(result.trials):
+        why = result.history.why_no_best()
+    else:
+        why = f"{counts}, the first with: {last_line(failed[0].error)}"
+    command = show_hint(result.name, store.url, failed[0].id)
+    return why + (f"; see it with: {command}" if command else "")
 
 
 def _show_front(result: Result) -> None:
@@ -171,7 +173,7 @@ def _show(result: Result, store: Store) -> None:
     click.echo(f"study {result.name}: {result.finished or 'nothing left to do'}")
     click.echo(f"trials  {counts_line(result.history, has_driver=False)}")
     if not result.front:
-        click.echo(f"best    {result.history.why_no_best()}")
+        click.echo(f"best    {result.history.why_infeasible() or f'none: {result.history.why_no_best()}'}")
     elif len(result.spec.objectives) > 1:
         _show_front(result)
     else:

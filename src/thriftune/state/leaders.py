@@ -176,6 +176,11 @@ class Leaders:
             return infeasible
         metrics = join_with_and(map(repr, self._needed))
         failed = [trial for trial in self._trials if trial.state is State.FAILED]
+        if failed and len(failed) == len(self._trials):
+            error = last_line(failed[0].error)
+            if len(failed) == 1:
+                return f"the only trial failed with: {error}"
+            return f"all {len(failed)} trials failed, the first with: {error}"
         reported = any(all(isfinite(trial.metrics.get(name, nan)) for name in self._needed) for trial in failed)
         why = (
             f"all trials that reported {metrics} have failed"
