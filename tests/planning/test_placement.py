@@ -455,7 +455,7 @@ def test_a_large_machine_is_kept_if_trials_would_wait_without_it() -> None:
         (lambda: place({3: True}, fleet(4)), "trial 3: workers: True"),
         (lambda: place({3: 1.5}, fleet(4)), "trial 3: workers: 1.5"),  # type: ignore[dict-item]
         (lambda: place({3: 1}, {"a": 0}), "machine a: slots: 0 is too small; use 1 or more"),
-        (lambda: place({3: 1}, fleet(4), {3: {"a": -1}}), "before: trial 3: workers on a: -1 must"),
+        (lambda: place({3: 1}, fleet(4), {3: {"a": -1}}), "before: trial 3: workers on a: -1 is too small"),
         (lambda: place({3: 1}, fleet(4), {}, [3]), "reserved: trial 3 is not placed in before"),
         (lambda: place({3: 1}, fleet(4), {3: {}}, [3]), "reserved: trial 3 is not placed in before"),
         (lambda: place({}, fleet(4), {3: {"a": 2}, 4: {"a": 3}}, [3, 4]), "trial 4 does not fit on a beside"),

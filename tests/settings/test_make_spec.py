@@ -64,7 +64,7 @@ def test_a_log_without_newer_settings_keeps_its_old_behaviour() -> None:
     ("settings", "message"),
     [
         ({"trials": None}, "give at least one limit"),
-        ({"trials": None, "minimize": None}, "give minimize="),
+        ({"trials": None, "minimize": None}, "give minimize or"),
         ({"seed": -1}, "seed: -1 is too small; use 0 or more"),
         ({"budget": -1.0}, "budget: -1.0 must be above zero and finite"),
         ({"storage": "s3://bucket"}, "storage: 's3://bucket' is not a folder"),

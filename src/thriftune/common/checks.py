@@ -24,9 +24,11 @@ def check_number(what: str, value: object, *, above_zero: bool = False) -> None:
 
 def check_whole(name: str, value: object, least: int) -> None:
     """Raise SettingError unless the value is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int):
         hint = f"; write {value:.0f}" if isinstance(value, float) and value.is_integer() else ""
         raise SettingError(f"{name}: {value!r} must be a whole number, at least {least}{hint}")
+    if value < least:
+        raise SettingError(f"{name}: {value} is too small; use {least} or more")
 
 
 def check_fraction(name: str, value: object) -> None:

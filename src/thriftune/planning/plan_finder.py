@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from thriftune.common.checks import check_number
+from thriftune.common.checks import check_number, check_whole
 from thriftune.common.durations import Duration
 from thriftune.common.durations import seconds as seconds_of
 from thriftune.common.formatting import format_dollars, format_seconds
@@ -85,8 +85,7 @@ def frontier(
     Each is the cheapest plan that takes no longer on average. There is one for each of at most `points` deadlines
     between the durations of the fastest and the cheapest plan, without repetitions.
     """
-    if isinstance(points, bool) or not isinstance(points, int) or points < 2:
-        raise SettingError(f"points: {points!r} must be a whole number, at least 2")
+    check_whole("points", points, 2)
     finder = PlanFinder(_checked_model(spec, profile), _checked_clouds(cloud), None, None, 0.0)
     fastest, cheapest = finder.fastest(), finder.cheapest()
     plans, cache = [fastest], exact_planner.PathCache()

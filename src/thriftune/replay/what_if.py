@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from thriftune.common.checks import check_number
+from thriftune.common.checks import check_number, check_whole
 from thriftune.errors import SettingError
 from thriftune.planning.study_job import job_of_study
 from thriftune.provisioning.policies import POLICIES, make_policy
@@ -168,8 +168,7 @@ def compare_policies(
         raise SettingError(f"policies: {policies!r} must be a list of names, such as ['thrifty', 'on_demand']")
     for name in policies:
         POLICIES.check(name)
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
-        raise SettingError(f"seeds: {seeds!r} must be a whole number, at least 1")
+    check_whole("seeds", seeds, 1)
     deadline = workload.deadline_seconds
     true_speeds = speeds or {kind.name: kind.speed for kind in trace.kinds}
     seconds_per_step = {name: 1.0 / speed for name, speed in true_speeds.items()}

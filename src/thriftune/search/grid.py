@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from thriftune.errors import SettingError
+from thriftune.common.checks import check_whole
 
 if TYPE_CHECKING:
     from thriftune.search.protocol import Past
@@ -22,8 +22,7 @@ class Grid:
     """
 
     def __init__(self, points: int = 5) -> None:
-        if not isinstance(points, int) or isinstance(points, bool) or points < 1:
-            raise SettingError(f"grid: points {points!r} must be a whole number, at least 1")
+        check_whole("grid: points", points, 1)
         self.points = points
         self.options = {"points": points}
         # A cache for one space: the part of its grid that was needed until now, and an iterator over the rest.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from thriftune.common.checks import check_whole
 from thriftune.common.registry import Registry
 from thriftune.errors import SettingError
 
@@ -68,8 +69,7 @@ class Ray:
                 f"address: {self.address!r}: Ray's client is not supported; run the study on a machine of the "
                 "cluster, with address 'auto'"
             )
-        if isinstance(self.gang, bool) or not isinstance(self.gang, int) or self.gang < 1:
-            raise SettingError(f"gang: {self.gang!r} must be a whole number, at least 1")
+        check_whole("gang", self.gang, 1)
         if isinstance(self.machines, (str, Mapping)) or not isinstance(self.machines, Sequence):
             raise SettingError(f"machines: {self.machines!r} must be a list, such as ['m5.xlarge_spot']")
         for name in ("resources", "variables"):

@@ -38,7 +38,7 @@ def make_spec(space: Space | Mapping[str, Any], settings: Settings, *, target: T
     check_settings(settings, SETTINGS)
     limited = settings.trials is not None or settings.deadline is not None or settings.budget is not None
     if target.kind != "outside" and not limited:
-        raise SettingError("give at least one limit: trials=, deadline= or budget=")
+        raise SettingError("give at least one limit: trials, deadline or budget")
     if settings.storage is not None and "://" in str(settings.storage):
         raise SettingError(
             f"storage: {str(settings.storage)!r} is not a folder; only folders are supported so far"

@@ -57,7 +57,7 @@ def parse_objectives(minimize: Names | None, maximize: Names | None) -> tuple[Ob
     objectives = [Objective(name, False) for name in _listed("minimize", minimize, "the name of a metric")]
     objectives += [Objective(name, True) for name in _listed("maximize", maximize, "the name of a metric")]
     if not objectives:
-        raise SettingError("give minimize= or maximize= or both: the metric that decides, or a list of several")
+        raise SettingError("give minimize or maximize or both: the name of a metric, or a list of names")
     check_objectives(objectives)
     return tuple(objectives)
 

@@ -74,7 +74,7 @@ class StoredSettings:
     keep: int = setting(
         2,
         whole_number(2),
-        "How many of its newest checkpoints a trial keeps, besides the best one.",
+        "How many of its newest checkpoints a trial keeps, besides the best one; 2 or more.",
         group=RESULTS,
     )
     disk_full: DiskFullPolicy = setting(

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from thriftune.common.checks import check_whole
 from thriftune.errors import SettingError
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ def pace(name: str, cores: int) -> float:
 
     The serial share s is fitted to the measurements by least squares, and lies between 0 and 1.
     """
-    if isinstance(cores, bool) or not isinstance(cores, int) or cores < 1:
-        raise SettingError(f"cores: {cores!r} must be a whole number, at least 1")
+    check_whole("cores", cores, 1)
     measured = seconds_by_cores(name)
     ratios = [(1.0 / count, seconds / measured[1]) for count, seconds in measured.items() if count > 1]
     weight = sum((1.0 - ideal) ** 2 for ideal, _ in ratios)

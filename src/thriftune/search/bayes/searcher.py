@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
+from thriftune.common.checks import check_whole
 from thriftune.errors import SettingError
 from thriftune.search.bayes.acquisition import (
     Acquisition,
@@ -101,8 +102,7 @@ class Bayes:
             ("burn_in", burn_in, 0),
             ("thin", thin, 1),
         ):
-            if isinstance(number, bool) or not isinstance(number, int) or number < lowest:
-                raise SettingError(f"bayes: {name} {number!r} must be a whole number, at least {lowest}")
+            check_whole(f"bayes: {name}", number, lowest)
         switches = {"warp": warp, "robust": robust, "fantasies": fantasies, "cost_aware": cost_aware}
         for name, switch in switches.items():
             if not isinstance(switch, bool):
