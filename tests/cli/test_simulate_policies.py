@@ -147,7 +147,8 @@ def test_a_record_of_machines_replaces_those_of_the_study_file(study: Path, tmp_
         run_cli(study, "--cloud", tmp_path / "record.json", "--policy", "thrifty", "--json").stdout
     )
     assert parsed[0]["finished"] == 1.0
-    assert "cloud: is missing; write [cloud]" in run_cli(study, status=1).stderr
+    error = run_cli(study, status=1).stderr
+    assert "cloud: is missing; write [cloud] and in it machine = 'p3.8xlarge', or give --cloud TRACE" in error
     (tmp_path / "empty.json").write_text("[]")
     assert "must be a JSON object of zones" in run_cli(study, "--cloud", tmp_path / "empty.json", status=1).stderr
 

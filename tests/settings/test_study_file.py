@@ -90,8 +90,12 @@ def test_several_objectives_and_constraints_are_read(tmp_path: Path) -> None:
 
 def test_overrides_replace_the_files_values_and_are_checked(tmp_path: Path) -> None:
     assert read(tmp_path, BASE + SPACE, trials=3, name="x").spec.trials == 3
-    with pytest.raises(SettingError, match="trials: 0 is too small; use 1 or more"):
+    with pytest.raises(SettingError, match=r"^trials: 0 is too small; use 1 or more$"):
         read(tmp_path, BASE + SPACE, trials=0)
+    with pytest.raises(SettingError, match=r"^searcher 'bays' is not known"):
+        read(tmp_path, BASE + SPACE, searcher="bays")
+    with pytest.raises(SettingError, match=r"digits\.toml: keep: 1 is too small; use 2 or more$"):
+        read(tmp_path, "keep = 1\n" + BASE + SPACE, trials=3)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +187,7 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
             BASE + SPACE + "[metrics]\nstep = '(.)'\n",
             "metrics: there is no pattern for 'loss'; every objective",
         ),
+        (BASE + SPACE + "[metrics]\n", "metrics: there is no pattern for 'loss'; every objective"),
         (
             BASE.replace('minimize = "loss"', "") + SPACE + "[metrics]\nloss = '(.)'\n",
             "give minimize or maximize or both",

@@ -32,7 +32,7 @@ def read_synthetic_study(file: Path, *, rented_elsewhere: bool = False) -> Synth
 
     Raises SettingError if the file lacks max_steps or trials, or rents functions.
     """
-    plan_file = read_plan_file(file, clouds_needed=not rented_elsewhere)
+    plan_file = read_plan_file(file, clouds_needed=not rented_elsewhere, machine_option="--cloud TRACE")
     study, seconds_per_step = plan_file.study, plan_file.profile.seconds(1)
     if study.max_steps is None or study.trials is None:
         raise SettingError(f"{file}: max_steps and trials: give both; they determine the amount of work")

@@ -19,7 +19,7 @@ from thriftune.settings.cloud_tables import read_cloud_tables
 from thriftune.settings.deadlines import as_duration, check_ahead
 from thriftune.settings.engine_options import Ray, engine_of
 from thriftune.settings.ray_node_types import read_node_types
-from thriftune.settings.study_file import StudyFile, read_study_file
+from thriftune.settings.study_file import StudyFile, read_study_file, with_file_name
 from thriftune.state.spec import Spec
 
 
@@ -46,17 +46,19 @@ def read_plan_file(
     profile: Path | None = None,
     machine: str | None = None,
     clouds_needed: bool = True,
+    machine_option: str = "--machine NAME",
 ) -> PlanFile:
-    """Read a study file for a plan. Raise SettingError, with the file's name, for what cannot be used.
+    """Read a study file for a plan. Raise SettingError as read_study_file() does.
 
     - `overrides`: values by key, which replace the file's.
     - `profile`: a profile to use instead of the file's. Without either, the profile that `thriftune profile` wrote
       beside the file is used.
     - `machine`: the only machine type to plan for, by its name in the file or else in the catalog.
     - `clouds_needed`: whether a file without machines is an error.
+    - `machine_option`: the option of the command that names machines instead of the file, for this error.
     """
     file = read_study_file(path, overrides)
-    file = replace(file, spec=_with_deadline_from_now(file.spec, path))
+    file = replace(file, spec=_with_deadline_from_now(file.spec, path, overrides))
     given_profile = None if profile is None else Profile.read(profile)
     try:
         job, notes = job_of_study(file.spec)
@@ -71,22 +73,22 @@ def read_plan_file(
             clouds = named or [CloudProfile.of(Catalog.shipped().find(machine), PER_SECOND)]
         if not clouds and clouds_needed:
             raise SettingError(
-                "cloud: is missing; write [cloud] and in it machine = 'p3.8xlarge', or give --machine NAME"
+                f"cloud: is missing; write [cloud] and in it machine = 'p3.8xlarge', or give {machine_option}"
             )
         known = given_profile or _read_profile(file.profile, path)
         return PlanFile(file.spec, job, known, with_default_waits(clouds, known.queue, known.init), notes)
     except SettingError as error:
-        raise SettingError(f"{path}: {error}") from None
+        raise with_file_name(error, path, overrides) from None
 
 
-def _with_deadline_from_now(spec: Spec, path: Path) -> Spec:
+def _with_deadline_from_now(spec: Spec, path: Path, overrides: Mapping[str, Any] | None) -> Spec:
     """Return the spec with a deadline by the clock turned into a duration from now."""
     now = WallClock().now()
     try:
         check_ahead(spec, now)
         return as_duration(spec, now)
     except SettingError as error:
-        raise SettingError(f"{path}: {error}") from None
+        raise with_file_name(error, path, overrides) from None
 
 
 def _read_profile(setting: str | Mapping[str, Any] | None, path: Path) -> Profile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -68,7 +69,9 @@ class StudyFile:
 
 
 def read_study_file(path: Path, overrides: Mapping[str, Any] | None = None) -> StudyFile:
-    """Read and check a study file. Raise SettingError, with the file's name, for what cannot be used.
+    """Read and check a study file. Raise SettingError for what cannot be used.
+
+    The error has the file's name, unless it is about a value of `overrides`.
 
     Nothing is imported or run. Relative paths in the file are relative to its folder.
 
@@ -83,7 +86,17 @@ def read_study_file(path: Path, overrides: Mapping[str, Any] | None = None) -> S
     try:
         return _study({**data, **replaced}, path.absolute())
     except (SettingError, SpaceError) as error:
-        raise SettingError(f"{path}: {error}") from None
+        raise with_file_name(error, path, replaced) from None
+
+
+def with_file_name(error: Exception, path: Path, overrides: Mapping[str, Any] | None) -> SettingError:
+    """Return the error with the file's name before it, unless it is about a value that replaces the file's.
+
+    Errors about the value of a setting begin with the setting's name.
+    """
+    first_word = re.match(r"\w*", str(error))
+    is_override = first_word is not None and first_word[0] in (overrides or {})
+    return SettingError(str(error) if is_override else f"{path}: {error}")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -185,7 +198,7 @@ def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
         both = "both command and function are" if "command" in data else "neither command nor function is"
         raise SettingError(f"{both} given; a trial runs exactly one of them")
     if "command" in data:
-        return command_target(data["command"], data.get("metrics", {}), space, _needed(data), folder)
+        return command_target(data["command"], data.get("metrics"), space, _needed(data), folder)
     where = data["function"]
     source, _, name = where.rpartition(":")
     if not source or not name.isidentifier():

@@ -69,7 +69,7 @@ def check_command(command: Sequence[str], space: Space) -> None:
         if (formatted := _FORMAT.search(part)) and formatted.group(1) in known:
             raise SettingError(
                 f"command: {formatted.group()} in {part!r} has a format, but placeholders take none; write "
-                f"{{{formatted.group(1)}}}, or {{{formatted.group()}}} for this text itself"
+                f"{{{formatted.group(1)}}}, or {{{formatted.group()}}} for the literal text {formatted.group()}"
             )
         before = command[position - 1] if position else ""
         for match in _BRACES.finditer(part):
@@ -77,8 +77,8 @@ def check_command(command: Sequence[str], space: Space) -> None:
             if text is None and name not in known:
                 others = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
                 raise SettingError(
-                    f"command: {{{name}}} in {part!r} is no parameter; the space has {', '.join(space.names)}; "
-                    f"you can also use {others}. For this text itself, write {{{match.group()}}}"
+                    f"command: {{{name}}} in {part!r} is not a parameter; the space has {', '.join(space.names)}; "
+                    f"you can also use {others}. For the literal text {match.group()}, write {{{match.group()}}}"
                 )
             if text is None and name in PLACEHOLDERS and name not in always:
                 raise SettingError(
@@ -146,20 +146,21 @@ def shared_folder(command: Sequence[str], space: Space, folder: str) -> str:
     if own & used:
         return ""
     return (
-        f"all trials run in {folder}: a trial should write its files into its own folder, "
-        "which is {folder} in the command and THRIFTUNE_FOLDER in its environment"
+        f"all trials run in {folder}: what a trial writes belongs in its own folder: "
+        "`{folder}` in the command, or `$THRIFTUNE_FOLDER`"
     )
 
 
 def command_target(
-    command: Sequence[str], patterns: Mapping[str, str], space: Space, needed: Sequence[str], folder: Path
+    command: Sequence[str], patterns: Mapping[str, str] | None, space: Space, needed: Sequence[str], folder: Path
 ) -> Target:
     """Return a command as a target. Raises SettingError for a wrong placeholder or pattern.
 
-    `needed`: the metrics that a trial must end with. If patterns are given, each of these metrics needs one.
+    - `patterns`: the regular expression of each metric that the command prints; None if it prints none.
+    - `needed`: the metrics that a trial must end with. If patterns are given, each of these metrics needs one.
     """
     check_command(command, space)
-    for name, pattern in patterns.items():
+    for name, pattern in (patterns or {}).items():
         try:
             groups = re.compile(pattern).groups
         except (re.error, TypeError) as error:
@@ -168,11 +169,10 @@ def command_target(
             raise SettingError(
                 f"metrics: {name}: {pattern!r} has {groups} groups; put exactly one (...) around the number"
             )
-    names = [name for name in patterns if name != "step"]  # the pattern of the step number
-    for metric in needed if patterns else ():
-        if metric not in names:
-            covered = f"only for {', '.join(names)}" if names else "for no metric"
+    for metric in () if patterns is None else needed:
+        if metric not in (patterns or {}) or metric == "step":  # "step" is the pattern of the step number
             raise SettingError(
-                f"metrics: patterns are given {covered}; add one for {metric!r}, which every trial must report"
+                f"metrics: there is no pattern for {metric!r}; "
+                "every objective and every constrained metric needs one"
             )
-    return Target("command", command=tuple(command), patterns=dict(patterns), folder=str(folder))
+    return Target("command", command=tuple(command), patterns=dict(patterns or {}), folder=str(folder))
