@@ -117,8 +117,8 @@ def test_a_list_or_tuple_is_refused_and_a_choice_of_one_holds_it(given: Any, its
     with pytest.raises(SpaceError) as refused:
         Space({"lr": tt.Float(0, 1), "act": given})
     assert str(refused.value) == (
-        f"act: a {kind} is not a parameter; write tt.Choice([...]) to choose from it, tt.Float(low, high) or "
-        f"tt.Int(low, high) for a range, or tt.Choice([{itself}]) for the {kind} itself"
+        f"act: a plain {kind} is ambiguous. To choose from it, write tt.Choice([...]); for a range, "
+        f"tt.Float(low, high) or tt.Int(low, high); for the {kind} itself, tt.Choice([{itself}])"
     )
     space = Space({"lr": tt.Float(0, 1), "act": tt.Choice([given])})
     assert same(space.from_unit([0.5, 0.5]), {"lr": 0.5, "act": given})
@@ -127,7 +127,7 @@ def test_a_list_or_tuple_is_refused_and_a_choice_of_one_holds_it(given: Any, its
 def test_a_bare_list_in_a_study_file_is_refused() -> None:
     lr = {"type": "float", "low": 0, "high": 1}
     with pytest.raises(
-        SpaceError, match=r"act: a list is not a parameter; write \[space.act\] and in it type = 'choice'"
+        SpaceError, match=r"act: a plain list is ambiguous\. Write \[space.act\] and in it, to choose"
     ):
         Space.from_json({"lr": lr, "act": ["relu", "tanh"]})  # type: ignore[dict-item]
     assert Space.from_json({"lr": lr, "act": {"value": ["relu"]}}).from_unit([0.5])["act"] == ["relu"]

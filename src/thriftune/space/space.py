@@ -79,10 +79,10 @@ class Space(Mapping[str, Parameter]):
                 raise SpaceError(f"{name}: {parameter!r} is no parameter; use Float, Int, Choice or a value")
             if is_nested(parameter):
                 raise SpaceError(
-                    f"{name}: a {type(parameter).__name__} is no parameter; write tt.Choice([...]) to choose from "
-                    "it, tt.Float(low, high) or tt.Int(low, high) for a range, or "
-                    f"tt.Choice([{'(...)' if isinstance(parameter, tuple) else '[...]'}]) for the "
-                    f"{type(parameter).__name__} itself"
+                    f"{name}: a plain {type(parameter).__name__} is ambiguous. To choose from it, write "
+                    "tt.Choice([...]); for a range, tt.Float(low, high) or tt.Int(low, high); for the "
+                    f"{type(parameter).__name__} itself, "
+                    f"tt.Choice([{'(...)' if isinstance(parameter, tuple) else '[...]'}])"
                 )
             typed = parameter if isinstance(parameter, Parameter) else Fixed(parameter)
             checked[name] = typed._check(name)
@@ -336,7 +336,7 @@ class Space(Mapping[str, Parameter]):
             raise SpaceError(f"a configuration maps names to values, which {config!r} does not; use a dict")
         for name in config:
             if name not in self.columns:
-                raise SpaceError(f"{name}: is not in the space; known are {', '.join(self.names)}")
+                raise SpaceError(f"{name} is not a parameter; the space has {', '.join(self.names)}")
 
     def fill(self, given: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """Return a configuration with the values from check_part(), and random values for all other parameters."""
@@ -402,15 +402,17 @@ class Space(Mapping[str, Parameter]):
         for name, table in data.items():
             if is_nested(table):
                 raise SpaceError(
-                    f"{name}: a list is no parameter; write [space.{name}] and in it type = 'choice' and "
-                    "choices = [...] to choose from it, type = 'float' or 'int', low and high for a range, or "
-                    "value = [...] for the list itself"
+                    f"{name}: a plain list is ambiguous. Write [space.{name}] and in it, to choose from the list, "
+                    "type = 'choice' and choices = [...]; for a range, type = 'float' or 'int', low and high; "
+                    "for the list itself, value = [...]"
                 )
             if not isinstance(table, Mapping):
                 parameters[name] = Fixed(table)
                 continue
             settings = dict(table)
             kind = settings.pop("type", "fixed" if "value" in settings else None)
+            if kind is None:
+                raise SpaceError(f"{name}: type is missing; use float, int or choice")
             if not isinstance(kind, str) or kind not in _KINDS:
                 raise SpaceError(f"{name}: type {kind!r} is not known; use {', '.join(_KINDS)}")
             known = {field.name: field.default is MISSING for field in _settings(_KINDS[kind])}
