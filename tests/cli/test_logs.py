@@ -57,8 +57,10 @@ def test_logs_shows_the_last_attempt_or_a_chosen_one(run_cli: RunCli) -> None:
 def test_missing_output_trials_and_attempts_are_reported(run_cli: RunCli, store_path: Path) -> None:
     nothing = run_cli("logs", "digits", "--trial", "1")
     assert (nothing.stdout, nothing.stderr) == ("", "no output of trial 1 is stored\n")
-    nothing = run_cli("logs", "digits", "--trial", "2", "--attempt", "1", "--rank", "3")
-    assert nothing.stderr == "no output of worker 3 of attempt 1 of trial 2 is stored\n"
+    nothing = run_cli("logs", "digits", "--trial", "0", "--attempt", "2", "--rank", "1", status=1)
+    assert nothing.stderr == "error: trial 0 has no attempt 2; it has attempts 1 to 1\n"
+    wrong = run_cli("logs", "digits", "--trial", "2", "--rank", "3", status=1).stderr
+    assert wrong == "error: trial 2 has no worker with rank 3; it has one worker, with rank 0\n"
     assert "has no trial 9; its trials are 0 to 2" in run_cli("logs", "digits", "--trial", "9", status=1).stderr
     wrong = run_cli("logs", "digits", "--trial", "2", "--attempt", "3", status=1).stderr
     assert wrong == "error: trial 2 has no attempt 3; it has attempts 1 to 2\n"

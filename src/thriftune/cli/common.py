@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from thriftune.errors import SettingError
+from thriftune.results.trial_states import existing_trials
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
 
@@ -51,8 +52,7 @@ def trial_of(history: History, study: str, number: int) -> TrialRecord:
     Raises SettingError if the study has no such trial.
     """
     if not 0 <= number < len(history.trials):
-        existing = f"trials 0 to {len(history.trials) - 1}" if history.trials else "none yet"
-        raise SettingError(f"study {study!r} has no trial {number}; it has {existing}")
+        raise SettingError(f"study {study!r} has no trial {number}; {existing_trials(history)}")
     return history.trials[number]
 
 

@@ -12,7 +12,7 @@ from thriftune.common.command_hints import logs_hint
 from thriftune.common.text import printable
 from thriftune.errors import SettingError
 from thriftune.results.loading import catch_up, load_history, load_spec
-from thriftune.results.trial_states import state_of
+from thriftune.results.trial_states import existing_trials, state_of
 from thriftune.show import describe
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
@@ -62,6 +62,7 @@ def logs_command(
         if attempt is not None and attempt > trial.attempts:
             existing = f"attempts 1 to {trial.attempts}" if trial.attempts else "none yet"
             raise SettingError(f"trial {number} has no attempt {attempt}; it has {existing}")
+        _check_rank(trial, rank)
         has_driver = opened.driver(name) is not None
         if follow and has_driver and not trial.state.ended:
             _follow(history, number, attempt, rank, name, opened)
@@ -69,6 +70,17 @@ def logs_command(
         _show(trial, attempt, rank)
         if follow and not trial.state.ended:
             click.echo(f"study {name!r} is not running", err=True)
+
+
+def _check_rank(trial: TrialRecord, rank: int) -> None:
+    """Raise SettingError for a rank that no attempt of the trial has, if the trial has started."""
+    if rank == 0 or attempts_with_output(trial.folder, rank):
+        return
+    gangs = [trial.workers, *(attempt.workers for attempt in trial.past_attempts)]
+    workers = max(sum(gang.values()) for gang in gangs)
+    if 0 < workers <= rank:
+        existing = f"ranks 0 to {workers - 1}" if workers > 1 else "one worker, with rank 0"
+        raise SettingError(f"trial {trial.id} has no worker with rank {rank}; it has {existing}")
 
 
 def _list(history: History, name: str, store: Store) -> None:
@@ -116,8 +128,7 @@ def _wait_for_start(history: History, number: int, attempt: int | None, name: st
             if trial.state.ended or trial.attempts >= (attempt or 0):
                 return
         elif not has_driver:
-            trials = f"it has {len(history.trials)} trials" if history.trials else "it has no trials"
-            raise SettingError(f"study {name!r} stopped before trial {number} started; {trials}")
+            raise SettingError(f"study {name!r} stopped before trial {number} started; {existing_trials(history)}")
         if not has_driver:
             return
         time.sleep(POLL_SECONDS)

@@ -42,6 +42,14 @@ def count_state_words(numbers: Mapping[State, int], finished: bool) -> dict[str,
     return dict(trials_by_word)
 
 
+def existing_trials(history: History) -> str:
+    """Return the numbers of a study's trials, such as "its trials are 0 to 11"."""
+    last = len(history.trials) - 1
+    if last <= 0:
+        return "it has no trials" if last else "its only trial is 0"
+    return f"its trials are 0 {'and' if last == 1 else 'to'} {last}"
+
+
 def counts_line(history: History, has_driver: bool) -> str:
     """Return the number of trials in each state, such as "2 completed, 6 stopped early"."""
     trials_by_word = count_state_words(count_states(history, has_driver), history.finish_reason is not None)

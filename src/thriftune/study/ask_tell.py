@@ -22,6 +22,7 @@ from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import record
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.results.loading import catch_up, load_spec, new_history
+from thriftune.results.trial_states import existing_trials
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher
 from thriftune.settings.known_results import known_result, metrics_of_result
@@ -284,9 +285,10 @@ class Study(StudyViews):
                 f"{who}: {trial!r} is not a trial; give one that ask() returned, or its id, a number"
             )
         number = operator.index(given)
-        count = len(self.history.trials)
-        if not 0 <= number < count:
-            raise SettingError(f"{who}: study {self.name!r} has no trial {number}; it has {count}")
+        if not 0 <= number < len(self.history.trials):
+            raise SettingError(
+                f"{who}: study {self.name!r} has no trial {number}; {existing_trials(self.history)}"
+            )
         return number
 
     @contextlib.contextmanager
