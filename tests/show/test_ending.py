@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import studies
-from thriftune.show.ending import nothing_left_line, short_end_line
+from thriftune.show.ending import end_line, nothing_left_line
 from thriftune.state import events as ev
 
 SCRIPT = """
@@ -51,15 +51,14 @@ def test_a_script_without_progress_prints_nothing(tmp_path: Path) -> None:
 
 def test_the_last_line_tells_that_all_trials_failed(tmp_path: Path) -> None:
     *_, last = script_stderr(tmp_path, fails=True, more="on_failure='go_on'")
-    assert last.startswith("s: 3 trials done in ")
-    assert last.endswith(" s; all 3 trials failed")
+    assert last.startswith("study s: all 3 trials done; 3 failed; ")
 
 
 def test_last_lines_of_a_finished_and_of_an_empty_study() -> None:
     spec = studies.spec()
     history = studies.fold(studies.log(), spec)
-    assert short_end_line(spec, history, 110.0).startswith("digits: 3 trials done in ")
-    assert short_end_line(spec, history, 110.0).endswith(" s, 1 failed; best loss 0.666667 (trial 1)")
+    line = end_line(spec, history, 110.0)
+    assert line.startswith("study digits: all 3 trials done; 2 completed, 1 failed; best loss 0.666667 (trial 1) ")
     reason = history.finish_reason
     line = nothing_left_line(spec, history)
     assert line.startswith(

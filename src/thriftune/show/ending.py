@@ -21,13 +21,6 @@ def end_line(spec: Spec, history: History, now: float) -> str:
     return "; ".join(part for part in (f"study {spec.name}: {reason}", counts, best, model, cost) if part)
 
 
-def short_end_line(spec: Spec, history: History, now: float) -> str:
-    """Return the result of a study that ended before any progress was shown."""
-    ended, seconds = describe.count_ended(history), format_seconds(history.driven_seconds(now))
-    done = f"{formatting.plural(ended, 'trial')} done in {seconds}"
-    return f"{spec.name}: {_with_failed(done, history)}{_best(history)}"
-
-
 def nothing_left_line(spec: Spec, history: History) -> str:
     """Return the result of a study that has nothing left to run.
 

@@ -14,7 +14,7 @@ from thriftune.engines.protocol import WorkerStatus
 from thriftune.loop.driver import View
 from thriftune.results.trial_states import count_state_words
 from thriftune.show import cost_and_limits, describe, waiting
-from thriftune.show.ending import end_line, short_end_line
+from thriftune.show.ending import end_line
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
@@ -128,12 +128,9 @@ class LineView(SilentView):
             self.say(line)
 
     def __exit__(self, *_: object) -> None:
-        if self._history is None:
-            return
-        if self._last_line is not None:
+        # A study that ends with an error before the first line shows only the error.
+        if self._history is not None and (self._last_line is not None or self._history.finish_reason is not None):
             self.say(end_line(self._spec, self._history, self._now))
-        elif self._history.finish_reason is not None:  # else the study ended with an error, which is shown
-            self.say(short_end_line(self._spec, self._history, self._now))
 
 
 class LiveView(SilentView):
