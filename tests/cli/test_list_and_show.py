@@ -185,7 +185,7 @@ def test_show_of_a_study_without_trials(run_cli: RunCli, store_path: Path) -> No
     shown = " ".join(run_cli("show", "new").stdout.split())
     assert "not started yet; to resume: thriftune resume new" in shown
     assert "no trials yet" in shown
-    assert "it has none yet" in run_cli("show", "new", "--trial", "0", status=1).stderr
+    assert "it has no trials" in run_cli("show", "new", "--trial", "0", status=1).stderr
     assert parse_json(run_cli("show", "new", "--json").stdout)["best"] is None
 
 

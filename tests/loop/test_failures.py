@@ -293,7 +293,7 @@ def test_a_script_with_a_bug_stops_with_the_traceback_and_continues_when_it_is_f
     assert "study 's' has stopped: its first 3 trials have all failed with the same error" in failed.stderr
     assert 'script.py", line 5, in train\n    import a_missing_module\n' in failed.stderr
     assert "ModuleNotFoundError: No module named 'a_missing_module'\n" in failed.stderr
-    assert "run the script again: the failed trials run again" in failed.stderr
+    assert "Fix the cause and run the script again. The failed trials then run again." in failed.stderr
     assert "driver.py" not in failed.stderr
     study = tt.load("s", store=tmp_path / "s.db")
     # Other trials may have started before the study stopped.

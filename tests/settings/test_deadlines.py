@@ -119,6 +119,8 @@ def test_a_deadline_in_the_past_is_an_error_that_says_how_long_ago() -> None:
     check_ahead(spec, START - 1.0)
     with pytest.raises(SettingError, match=r"^deadline: 2023-11-1\d .* was 2 min 30 s ago; give a later one$"):
         check_ahead(spec, START + 150.0)
+    with pytest.raises(SettingError, match=" was 12 days ago; give a later one"):
+        check_ahead(spec, START + 12.1 * 86_400.0)
 
 
 def test_a_plan_gets_the_time_that_is_left_until_the_deadline() -> None:

@@ -102,7 +102,9 @@ def _best(row: dict[str, Any]) -> str:
         step = None if best.get("finished", True) else best["step"]
     elif row["front_size"]:
         text, step = f"front of {row['front_size']}", row["front_step"]
-    return text if step is None else f"{text} ({format_unfinished(step, row['max_steps'])})"
+    if step is None:
+        return text
+    return f"{text} ({format_unfinished(step, row['max_steps'], stopped=bool(row['finished']))})"
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:

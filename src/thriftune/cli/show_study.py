@@ -96,7 +96,7 @@ def _state_line(spec: Spec, history: History, store: Store) -> str:
     if history.driver is not None and history.stop_requested_by:
         reason = f"stopped at once ({history.stop_requested_by})"
     elif history.driver is not None:
-        reason = f"its driver, process {history.driver.pid} on {history.driver.host}, vanished"
+        reason = f"interrupted: process {history.driver.pid} on {history.driver.host} has ended"
     elif history.disk_full and spec.disk_full == "stop":
         reason = "the disk was full"
     elif history.stop_requested_by:
@@ -105,15 +105,16 @@ def _state_line(spec: Spec, history: History, store: Store) -> str:
         reason = f"stopped because trials {join_with_and(history.failed_alike)} all failed in the same way"
     else:
         reason = "stopped" if history.trials else "not started yet"
-    return f"{reason}; to go on: thriftune resume {spec.name} --store {store.url}"
+    return f"{reason}; to resume: thriftune resume {spec.name} --store {store.url}"
 
 
 def _target_line(spec: Spec) -> str:
     """Return what a study trains, its goal, its searcher and its stopping rule."""
     texts = {"outside": "its user's own code", "pickled": "a function of a script"}
     target = texts.get(spec.target.kind, printable(str(spec.target)))
-    rule = f", stopping trials early by {spec.stopping}" if spec.judged else ""
-    return f"{target}, to {spec.goal} by {spec.searcher} search{rule}"
+    goal = spec.goal.replace("minimize ", "minimizes ").replace("maximize ", "maximizes ")
+    rule = f", stopping rule {spec.stopping}" if spec.judged else ""
+    return f"{target}; {goal}; searcher {spec.searcher}{rule}"
 
 
 def _show_trials(console: Console, spec: Spec, history: History, has_driver: bool) -> None:

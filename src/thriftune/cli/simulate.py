@@ -12,6 +12,7 @@ from thriftune.cli.common import existing_store, json_option, plot_option, print
 from thriftune.common.durations import seconds as duration
 from thriftune.common.formatting import format_seconds
 from thriftune.errors import SettingError
+from thriftune.loop.limits import SEARCHER_EXHAUSTED
 from thriftune.replay.curve_tables import read_table
 from thriftune.replay.recordings import Recording, recording_from_result
 from thriftune.replay.simulation import simulate
@@ -200,7 +201,9 @@ def _show_rule(source: Recording, settings: dict[str, Any], *, as_json: bool) ->
     if as_json:
         print_json({"stopping": rule, **_figures(result), "without_stopping": _figures(unstopped)})
         return
-    click.echo(f"{rule}, {workers} at a time: {result.finished}")
+    all_replayed = settings.get("searcher") is None and result.finished == SEARCHER_EXHAUSTED
+    why = "all recorded configurations were replayed" if all_replayed else result.finished
+    click.echo(f"{rule}, {workers} at a time: {why}")
     click.echo(f"trials  {counts_line(result.history, has_driver=False)}")
     click.echo(f"best    {_best(result)}; without stopping {_best(unstopped)}")
     click.echo(f"steps   {_steps(result)}; without stopping {_steps(unstopped)}")

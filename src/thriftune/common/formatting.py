@@ -89,6 +89,9 @@ def format_time(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z" if shown.tm_sec else "%Y-%m-%d %H:%M %Z", shown)
 
 
-def format_unfinished(step: int, max_steps: int | None) -> str:
-    """Return the progress of an unfinished trial, such as "unfinished, step 3 of 10"."""
-    return f"unfinished, step {step}" + (f" of {max_steps}" if max_steps else "")
+def format_unfinished(step: int, max_steps: int | None, *, stopped: bool) -> str:
+    """Return the progress of an unfinished trial, such as "unfinished, step 3 of 10" or "stopped at step 3 of 10".
+
+    `stopped`: the trial does not continue, as its study has finished.
+    """
+    return f"{'stopped at' if stopped else 'unfinished,'} step {step}" + (f" of {max_steps}" if max_steps else "")

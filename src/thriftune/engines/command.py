@@ -280,7 +280,7 @@ class _Session:
         """Warn once that the command counts its steps from 0."""
         if not self._warned_from_zero:
             self._warned_from_zero = True
-            why = "the command counts its steps from 0; its step 0 is step 1 here"
+            why = "the command counts its steps from 0; its step 0 is shown as step 1"
             self._trial.relay(Warned(wall_time(), self._trial.id, self._trial.attempt, why))
 
     def why_no_value(self) -> str:

@@ -175,9 +175,12 @@ def _show_first_remarks(spec: Spec, history: History, view: View) -> None:
 def _raise_if_stopped(store: Store, spec: Spec, history: History, halted: str | None) -> None:
     """Raise the error that tells why a study stopped before it was done, and how to go on."""
     if history.failed_alike:
-        again = "run the script again"
+        again = "Fix the cause and run the script again."
         if spec.target.kind != "pickled":
-            again = f"run the study file again (if it is unchanged: {resume_hint(spec.name, store.url)})"
+            again = (
+                "Fix the cause and run the study file again. If you did not change the study file, "
+                f"`{resume_hint(spec.name, store.url)}` does the same."
+            )
         raise StudyFailed(f"study {spec.name!r} has stopped: {why_stopped(history, again)}")
     if halted is None:
         return

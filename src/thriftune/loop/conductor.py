@@ -15,7 +15,7 @@ import numpy as np
 
 from thriftune.errors import SpaceError, ThriftuneError
 from thriftune.loop.failures import failed_alike, is_permanent, retry_seconds
-from thriftune.loop.limits import Limits
+from thriftune.loop.limits import SEARCHER_EXHAUSTED, Limits
 from thriftune.loop.trial_time import TrialTime
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.search.protocol import GainPredictor, Searcher
@@ -313,7 +313,7 @@ class Conductor:
         ):
             return
         elif self._exhausted:
-            why = "the searcher has nothing left to suggest"
+            why = SEARCHER_EXHAUSTED
         elif limits.has_all_trials:
             why = all_trials_done
         else:
@@ -347,7 +347,7 @@ class Conductor:
         return None
 
     def _stop_if_all_fail(self, now: float) -> None:
-        """Stop the study if its first trials have all failed alike, as the others would too."""
+        """Stop the study if its first trials all failed with the same error, as the others would too."""
         spec, history = self.spec, self.history
         if spec.on_failure != "stop" or spec.target.kind == "outside" or history.failed_alike:
             return

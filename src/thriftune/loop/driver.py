@@ -255,7 +255,11 @@ class Driver:
         """Note once how usage is measured, as machines differ in what they can count."""
         if isinstance(entry, ev.UsageMeasured) and not self._meter_shown:
             self._meter_shown = True
-            self._view.note(f"how trials use their machine is measured: {entry.kind}; energy by {entry.meter}")
+            energy = "estimated" if entry.meter == "estimate" else f"measured by {entry.meter}"
+            self._view.note(
+                f"thriftune measures how trials use their machine ({entry.kind}; energy {energy}), "
+                "and tunes it between steps: see docs/system.md"
+            )
 
     def _show_failure(self, trial: int) -> None:
         if self._failures_shown >= _FAILURES_SHOWN:

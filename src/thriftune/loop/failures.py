@@ -82,7 +82,7 @@ def is_permanent(trial: TrialRecord) -> bool:
 
 
 def failed_alike(history: History) -> tuple[int, ...]:
-    """Return the trials whose failures stop the study; none if it goes on.
+    """Return the trials whose failures stop the study; none if it continues.
 
     They are the first trials that failed. They have different configurations and the same error, and no trial of
     the study has reported a usable value. Errors from too little memory do not count, as they depend on the
@@ -103,20 +103,20 @@ def failed_alike(history: History) -> tuple[int, ...]:
     return tuple(failed.values())[:ALIKE] if len(failed) >= ALIKE else ()
 
 
-def why_stopped(history: History, how_to_go_on: str) -> str:
+def why_stopped(history: History, what_to_do: str) -> str:
     """Return the error of a study whose first trials all failed: the whole traceback, and what to do.
 
-    `how_to_go_on`: what to type after the cause is fixed.
+    `what_to_do`: a sentence that says how to resume the study.
     """
     first = history.trials[history.failed_alike[0]]
     count = len(history.failed_alike)
-    parts = [f"its first {count} trials have all failed alike, before they reported a value:"]
+    parts = [f"its first {count} trials have all failed with the same error, before they reported a value:"]
     parts.append(printable(first.error or "").strip())
     output = printable(first.output).strip().splitlines()
     if output and first.error_kind != "raised":
         parts += [f"The output of trial {first.id} ended with:", *output[-_OUTPUT_LINES:]]
-    parts.append(f"When it is fixed, {how_to_go_on}: the failed trials run again.")
-    parts.append("With on_failure='go_on' a study goes on although all its trials fail.")
+    parts.append(f"{what_to_do} The failed trials then run again.")
+    parts.append("on_failure='go_on' continues even if all trials fail.")
     return "\n".join(parts)
 
 

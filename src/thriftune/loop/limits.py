@@ -10,6 +10,9 @@ from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.stopping.protocol import Stopper
 
+SEARCHER_EXHAUSTED = "the searcher has nothing left to suggest"
+"""The finish reason of a study whose searcher is exhausted, for example after the last point of a grid."""
+
 
 class Limits:
     """The limits of a study: its deadline, budget, target and number of trials."""

@@ -28,6 +28,10 @@ _LATEST = 1e11
 """Unix seconds, in the year 5138: the latest time that a log can hold."""
 
 
+_LONG_AGO_SECONDS = 2 * 86_400.0
+"""From two days on, times are easier to read in days than in hours."""
+
+
 class When(NamedTuple):
     """A deadline, as a duration or as a time; at most one of them is given."""
 
@@ -90,8 +94,9 @@ def _moment(given: str, day: str, clock: str, zone: str) -> float:
 def check_ahead(spec: Spec, now: float) -> None:
     """Raise SettingError if the deadline is a time that has passed."""
     if spec.deadline_at is not None and spec.deadline_at <= now:
-        late = format_seconds(now - spec.deadline_at)
-        raise SettingError(f"deadline: {format_time(spec.deadline_at)} was {late} ago; give a later one")
+        late = now - spec.deadline_at
+        ago = format_seconds(late) if late < _LONG_AGO_SECONDS else f"{late / 86400:.0f} days"
+        raise SettingError(f"deadline: {format_time(spec.deadline_at)} was {ago} ago; give a later one")
 
 
 def as_duration(spec: Spec, now: float, driven_seconds: float = 0.0) -> Spec:

@@ -58,9 +58,13 @@ def values_and_progress(trial: TrialRecord, history: History) -> str:
 def unfinished_note(trial: TrialRecord, history: History) -> str:
     """Return the progress of a trial that has not finished.
 
-    An example is "unfinished, step 3 of 10". The text is empty for a finished trial.
+    Examples are "unfinished, step 3 of 10" and, in a finished study, "stopped at step 3 of 10". The text is empty
+    for a finished trial.
     """
-    return "" if trial.finished else format_unfinished(history.step_of_values(trial), history.max_steps)
+    if trial.finished:
+        return ""
+    study_finished = history.finish_reason is not None
+    return format_unfinished(history.step_of_values(trial), history.max_steps, stopped=study_finished)
 
 
 def trial_label(trial: TrialRecord, history: History) -> str:
