@@ -124,7 +124,8 @@ def test_show_describes_a_finished_study(run_cli: RunCli, finished: None, store_
 
 def test_show_says_how_to_resume_a_killed_study(run_cli: RunCli, killed: None, store_path: Path) -> None:
     shown = " ".join(run_cli("show", "killed").stdout.split())
-    assert f"interrupted: process 77 on there has ended; to resume: thriftune resume killed --store {store_path}" in shown
+    resume = f"thriftune resume killed --store {store_path}"
+    assert f"interrupted: process 77 on there has ended; to resume: {resume}" in shown
     assert "trial 3 waits for the study to be resumed; goes on after step 1" in shown
     assert "trial 4 waits for the study to be resumed; retry 1 of 1 after ValueError: bad [red]; goes on" in shown
 

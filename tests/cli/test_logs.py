@@ -211,4 +211,6 @@ def test_following_waits_for_a_trial_to_start_and_fails_if_it_never_does(tmp_pat
             assert (following.returncode, attempt.returncode, never.returncode) == (0, 0, 1)
         study.communicate(timeout=60)
     over = run("logs", "study", "--trial", "2", "--follow", *store, cwd=tmp_path, status=1)
-    assert "has no trial 2; its trials are 0 and 1" in over[1], "a study that does not run has no trials to wait for"
+    assert "has no trial 2; its trials are 0 and 1" in over[1], (
+        "a study that does not run has no trials to wait for"
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import thriftune as tt
 from tests.cli import studies
 from tests.cli.programs import RunCli, invoke, parse_json
 from thriftune.planning.profile import Profile

@@ -218,7 +218,7 @@ def test_list_show_and_stop_work_from_another_process(tmp_path: Path) -> None:
         refusal = run("delete", "study", "--yes", *STORE, cwd=tmp_path, status=1)[1]
         assert f"run by process {process.pid}" in refusal
         assert "thriftune stop study" in refusal
-        assert "has stopped; to go on: thriftune resume study" in run("stop", "study", *STORE, cwd=tmp_path)[0]
+        assert "has stopped; to resume: thriftune resume study" in run("stop", "study", *STORE, cwd=tmp_path)[0]
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 130
         assert "stopped by thriftune stop" in err

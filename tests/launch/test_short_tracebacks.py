@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import thriftune as tt
-from thriftune.common.command_hints import how_to_go_on
+from thriftune.common.command_hints import how_to_resume
 from thriftune.errors import StudyInterrupted
 from thriftune.launch.short_tracebacks import short_if_uncaught
 
@@ -78,7 +78,7 @@ def running(folder: Path, end: str, *flags: str, pause: float = 0.01) -> Iterato
         process.communicate()
 
 
-HOW_TO_RESUME = "To go on: thriftune resume s --store "
+HOW_TO_RESUME = "To resume: thriftune resume s --store "
 
 
 def test_ctrl_c_ends_a_script_with_one_message_and_status_130(tmp_path: Path) -> None:
@@ -175,5 +175,5 @@ def test_no_excepthook_is_set_in_a_notebook_or_console(name: str, monkeypatch: p
 
 
 def test_the_command_to_resume_is_quoted_for_a_shell() -> None:
-    assert how_to_go_on("s", "/my studies/s.db") == "To go on: thriftune resume s --store '/my studies/s.db'"
-    assert how_to_go_on("s", ":memory:") == ""
+    assert how_to_resume("s", "/my studies/s.db") == "To resume: thriftune resume s --store '/my studies/s.db'"
+    assert how_to_resume("s", ":memory:") == ""

@@ -352,7 +352,8 @@ def test_a_command_that_fails_shows_its_output_and_is_resumed_when_it_is_fixed(t
     assert "error: study 'c' has stopped: its first 3 trials have all failed with the same error" in failed.stderr
     assert "reading the data\nTraceback" in failed.stderr
     assert "No module named 'a_missing_module'" in failed.stderr
-    assert "run the study file again (if it is unchanged: thriftune resume c --store" in failed.stderr
+    assert "Fix the cause and run the study file again. If you did not change the study file, " in failed.stderr
+    assert "`thriftune resume c --store " in failed.stderr
     (tmp_path / "train.py").write_text("print('loss=0.5')\n")
     resumed = run(tmp_path, "-m", "thriftune", "resume", "c", "--store", "s.db")
     assert resumed.returncode == 0, resumed.stderr

@@ -165,7 +165,9 @@ def test_a_short_study_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None
             view.update(state, lambda: WORKERS, 120.0 + 0.9 * LINE_SECONDS * i / 10)
         state.apply(ev.Finish(121.8, "all done"))
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("study digits: all done; 1 waiting, 2 completed, 1 stopped early, 1 failed; best loss ")
+    assert line.startswith(
+        "study digits: all done; 2 waiting, 2 completed, 1 failed; best loss 0.666667 (trial 1) "
+    )
 
 
 def test_a_short_study_that_did_not_finish_gets_no_line(capsys: pytest.CaptureFixture[str]) -> None:

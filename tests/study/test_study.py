@@ -404,9 +404,7 @@ def test_only_the_first_failures_are_printed(tmp_path: Path, capsys: pytest.Capt
         number = line.split()[1]
         command = f"thriftune show s --trial {number} --store {tmp_path}/s.db"
         assert line == f"trial {number} failed: ValueError: boom {number} ({command} tells more)"
-    with pytest.raises(
-        NoBestTrial, match="all 6 trials failed, the first with: ValueError"
-    ):
+    with pytest.raises(NoBestTrial, match="all 6 trials failed, the first with: ValueError"):
         _ = result.best
     assert repr(result.trials[0]).endswith("error='ValueError: boom 0'>")
 

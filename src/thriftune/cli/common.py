@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from thriftune.errors import SettingError
-from thriftune.results.trial_states import existing_trials
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
 
@@ -52,6 +51,8 @@ def trial_of(history: History, study: str, number: int) -> TrialRecord:
     Raises SettingError if the study has no such trial.
     """
     if not 0 <= number < len(history.trials):
+        from thriftune.results.trial_states import existing_trials  # late: it imports numpy
+
         raise SettingError(f"study {study!r} has no trial {number}; {existing_trials(history)}")
     return history.trials[number]
 

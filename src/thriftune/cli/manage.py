@@ -29,7 +29,7 @@ def stop_command(name: str, store: str | None, no_wait: bool) -> None:
             return
         message = f"waiting for {process}: each trial ends after its next step"
         wait_for_stop(opened, name, driver, lambda: click.echo(message, err=True))
-        click.echo(f"study {name!r} has stopped; to go on: thriftune resume {name} --store {opened.url}")
+        click.echo(f"study {name!r} has stopped; to resume: thriftune resume {name} --store {opened.url}")
 
 
 @click.command("rename")

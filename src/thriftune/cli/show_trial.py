@@ -67,8 +67,9 @@ def _facts(trial: TrialRecord, result: Result, has_driver: bool) -> Table:
     elif trial.ended_early:
         facts.add_row("", Text(f"finished after step {trial.step}: {trial.end_reason}"))
     elif trial.state in (State.STOPPED, State.PAUSED) and trial.end_reason:
-        by_rule = trial.end_reason == f"by {spec.stopping}"
-        why = f" by the stopping rule ({spec.stopping})" if by_rule else f": {trial.end_reason}"
+        rule = trial.end_reason.removeprefix("by ")
+        is_rule = rule != trial.end_reason
+        why = f" by the stopping rule ({rule})" if is_rule else f": {trial.end_reason}"
         facts.add_row("", Text(f"stopped after step {trial.step}{why}"))
     for metric in spec.needed_metrics:
         facts.add_row(Text(metric), Text(_value_line(trial, metric, history)))

@@ -15,13 +15,13 @@ def logs_hint(study: str, store_url: str, trial: int | str) -> str:
     return _command_line("logs", study, store_url, trial)
 
 
-def how_to_go_on(study: str, store_url: str) -> str:
-    """Return a sentence with the command that goes on with a study; empty for a study in memory."""
-    return "" if store_url == ":memory:" else f"To go on: {resume_hint(study, store_url)}"
+def how_to_resume(study: str, store_url: str) -> str:
+    """Return a sentence with the command that resumes a study; empty for a study in memory."""
+    return "" if store_url == ":memory:" else f"To resume: {resume_hint(study, store_url)}"
 
 
 def resume_hint(study: str, store_url: str) -> str:
-    """Return the command that goes on with a study."""
+    """Return the command that resumes a study."""
     return f"thriftune resume {study} --store {shlex.quote(store_url)}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from thriftune.common.clock import WallClock
-from thriftune.common.command_hints import how_to_go_on, resume_hint
+from thriftune.common.command_hints import how_to_resume, resume_hint
 from thriftune.errors import SettingError, StoreError, StudyFailed, StudyInterrupted
 from thriftune.launch.changed_code import check_code
 from thriftune.launch.fingerprint import of_target
@@ -118,7 +118,7 @@ def resume(
     retry_failed: bool = False,
     on_change: ChangePolicy = "stop",
 ) -> tuple[Spec, History]:
-    """Go on with a study by its name. `limits`: new ones, as with_limits() takes them; the others stay."""
+    """Resume a study by its name. `limits`: new ones, as with_limits() takes them; the others stay."""
     spec = load_spec(store, name)
     if spec.target.kind == "outside":
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
@@ -173,7 +173,7 @@ def _show_first_remarks(spec: Spec, history: History, view: View) -> None:
 
 
 def _raise_if_stopped(store: Store, spec: Spec, history: History, halted: str | None) -> None:
-    """Raise the error that tells why a study stopped before it was done, and how to go on."""
+    """Raise the error that tells why a study stopped before it was done, and how to resume it."""
     if history.failed_alike:
         again = "Fix the cause and run the script again."
         if spec.target.kind != "pickled":
@@ -185,7 +185,7 @@ def _raise_if_stopped(store: Store, spec: Spec, history: History, halted: str | 
     if halted is None:
         return
     done = sum(history.counts[state] for state in State if state.ended)
-    how = f"{done} trials have ended. {how_to_go_on(spec.name, store.url)}".rstrip()
+    how = f"{done} trials have ended. {how_to_resume(spec.name, store.url)}".rstrip()
     if history.disk_full:
         raise StoreError(f"{history.disk_full} The study has stopped; {how}")
     raise StudyInterrupted(f"stopped by {halted}; {how}")

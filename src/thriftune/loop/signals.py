@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from thriftune.common.command_hints import how_to_go_on
+from thriftune.common.command_hints import how_to_resume
 from thriftune.errors import StudyInterrupted
 
 
@@ -37,11 +37,11 @@ def stop_on_signals(stop: Callable[[str], bool]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopping_now(study: str, store_url: str) -> Iterator[None]:
-    """Turn a KeyboardInterrupt, as from a second Ctrl-C, into a StudyInterrupted that says how to go on."""
+    """Turn a KeyboardInterrupt, as from a second Ctrl-C, into a StudyInterrupted that says how to resume."""
     try:
         yield
     except StudyInterrupted:
         raise
     except KeyboardInterrupt:
-        how = how_to_go_on(study, store_url)
+        how = how_to_resume(study, store_url)
         raise StudyInterrupted(f"stopped now; what trials reported and saved is safe. {how}".rstrip()) from None

@@ -76,7 +76,7 @@ class Space(Mapping[str, Parameter]):
             if not isinstance(name, str) or not name:
                 raise SpaceError(f"{name!r} cannot name a parameter; use a string that is not empty")
             if isinstance(parameter, type):
-                raise SpaceError(f"{name}: {parameter!r} is no parameter; use Float, Int, Choice or a value")
+                raise SpaceError(f"{name}: {parameter!r} is not a parameter; use Float, Int, Choice or a value")
             if is_nested(parameter):
                 raise SpaceError(
                     f"{name}: a plain {type(parameter).__name__} is ambiguous. To choose from it, write "
