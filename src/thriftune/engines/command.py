@@ -1,6 +1,6 @@
-"""Runs a command as a training function.
+"""Run a command as a training function.
 
-The command runs in a process of its own, whose reports are those of the trial.
+The command runs in its own process. Its reports become reports of the trial.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ _POLL_SECONDS = 0.2
 """How often to check whether the trial is to end."""
 
 _READ_BYTES = 65_536
+"""The most bytes of one read from the command's output."""
 
 _PIPE_READS = 17
 """The number of reads that empty a pipe: a pipe holds at most a megabyte."""
 
 _MESSAGE_SECONDS = 5.0
-"""How long a process of the command may take to send its message after it has connected."""
+"""How long a process may take to send its message after it has connected to the socket."""
 
 _MAX_TEMP_PATH = 70
-"""The longest temporary folder that leaves room for a socket: the path of a socket has at most 108 bytes."""
+"""The longest path of a temporary folder in which a socket fits. The path of a socket has at most 108 bytes."""
 
 
 class Command:
     """A training function that runs the command line of a study.
 
-    - `command`: the arguments; `{name}` stands for the value of a parameter.
-    - `patterns`: by metric, the regular expression that finds its values in the command's output.
+    - `command`: the program and its arguments. `{name}` is replaced by the value of a parameter.
+    - `patterns`: for each metric, the regular expression that finds its values in the command's output.
     - `folder`: the working folder of the command.
     """
 
@@ -68,7 +69,7 @@ class Command:
     def __call__(self, trial: Trial) -> None:
         """Run the command to its end.
 
-        Raises TrialFailed or TrialLost.
+        Raises TrialFailed if the trial has failed, and TrialLost if the command was ended from outside.
         """
         trial.warns_past_end = False
         memory_kills = MemoryKills()
@@ -100,7 +101,7 @@ class Command:
         command = arguments(self._command, {**placeholders(trial.run), **trial.config})
         variables = environment(trial.run, socket_path)
         if trial.gang is not None:
-            trial.in_step = False  # each worker checks for its end by itself, when its command allows
+            trial.in_step = False  # each worker of the gang checks separately whether it must end
             variables |= gangs.torchrun_variables(trial.run, trial.gang)
         (trial.folder / "state").mkdir(exist_ok=True)
         try:
@@ -141,20 +142,24 @@ class _Session:
         self._output = process.stdout.fileno()
         self._memory_kills = memory_kills
         self._metrics = PrintedMetrics(patterns) if patterns else None
-        self._values: dict[str, float] = {}  # metrics found since the last report
-        self._step: int | None = None  # the step that was found last
+        self._values: dict[str, float] = {}  # metrics found in the output since the last report
+        self._step: int | None = None  # the last step found in the output; None if none was found
         self._step_numbers = StepNumbers(trial.folder)
         self._warned_from_zero = False
-        self._kill_at: float | None = None  # monotonic seconds; None: the command was not sent SIGTERM
-        self._killed = False  # it did not end in time after SIGTERM
+        self._kill_at: float | None = (
+            None  # when to kill the command, in monotonic seconds; None: SIGTERM was not sent
+        )
+        self._killed = False  # the command did not end in time after SIGTERM and was killed
         self._exited = False
-        self.number_error: str | None = None  # the error if a pattern has found a text that is no number
+        self.number_error: str | None = (
+            None  # the error if a pattern has found a text that is no number; else None
+        )
         self._check_at = 0.0  # when to check again whether the trial is to end, in monotonic seconds
 
     def run(self) -> bool:
-        """Run until the command has ended, and kill its background processes.
+        """Wait until the command has ended, and kill its background processes.
 
-        Returns whether it got SIGTERM.
+        Returns whether the command was sent SIGTERM.
         """
         with selectors.DefaultSelector() as selector, _exit_descriptor(self._process.pid) as exited:
             selector.register(self._output, selectors.EVENT_READ, self._read)
@@ -184,9 +189,9 @@ class _Session:
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _end_if_requested(self) -> None:
-        """Send the command SIGTERM if the trial is to end.
+        """Send SIGTERM to the command if the trial is to end.
 
-        If the command does not end in time after that, it is killed.
+        Kills the command if it has not ended in time after SIGTERM.
         """
         self._check_at = time.monotonic() + _POLL_SECONDS
         if self._kill_at is None:
@@ -201,7 +206,10 @@ class _Session:
         _signal(self._process, signal.SIGTERM)
 
     def _read(self) -> bool:
-        """Pass on and search some output; return False at its end."""
+        """Copy some output of the command to stdout, and search it for metrics.
+
+        Returns False at the end of the output.
+        """
         chunk = os.read(self._output, _READ_BYTES)
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
@@ -211,7 +219,7 @@ class _Session:
     def _find_metrics(self, chunk: bytes) -> None:
         """Report the metrics in some output.
 
-        Output from after the kill does not count.
+        Does nothing after the command was killed.
         """
         if self._metrics is None or self._killed:
             return
@@ -225,9 +233,9 @@ class _Session:
             self._trial.relay(Warned(wall_time(), self._trial.id, self._trial.attempt, warning))
 
     def _take_in(self, matches: Sequence[tuple[str, str]]) -> None:
-        """Note the numbers found in a line.
+        """Store the numbers found in a line.
 
-        If the objective is among them, report all noted numbers.
+        If the objective is among them, report all numbers that were stored since the last report.
         """
         has_objective = False
         for name, text in matches:
@@ -245,7 +253,10 @@ class _Session:
             self._report(metrics, self._step, saved=False)
 
     def _own_step(self, step: int, text: str) -> int:
-        """Return the trial's step for a step of the command, which may count from 0."""
+        """Return the trial's step for a step of the command, which may count from 0.
+
+        `text`: the step as the command printed it, for the error.
+        """
         try:
             return self._step_numbers.step_of(step)
         except SettingError as error:
@@ -254,7 +265,7 @@ class _Session:
     def _handle_no_number(self, name: str, text: str) -> None:
         """Fail the attempt because a pattern has found a text that is no number.
 
-        This does not apply to the last line of a command that was ended or has failed.
+        If the command is ending or has ended, only the error is stored, because the last line may be incomplete.
         """
         assert self._metrics is not None
         self.number_error = no_number_error(name, self._metrics.patterns[name].pattern, text)
@@ -264,7 +275,7 @@ class _Session:
     def _report(self, metrics: Mapping[str, float], step: int | None, *, saved: bool) -> None:
         """Report metrics of the command.
 
-        It may report again while it ends, for its last epoch.
+        The command may report more metrics while it ends, for its last epoch.
         """
         try:
             if step is None:
@@ -284,9 +295,9 @@ class _Session:
             self._trial.relay(Warned(wall_time(), self._trial.id, self._trial.attempt, why))
 
     def why_no_value(self) -> str:
-        """Return why an objective was not reported, as far as known.
+        """Return why an objective was not reported, as a text to append to the error.
 
-        Called when the command has ended well.
+        Returns an empty string if the reason is not known. Called when the command has ended with status 0.
         """
         if self._metrics is None:
             return ""
@@ -297,9 +308,9 @@ class _Session:
         )
 
     def _answer(self) -> bool:
-        """Take in one message of the command, and answer when its event is stored.
+        """Process one message of the command, and answer it when its event is stored.
 
-        Returns True, because more messages may come.
+        Returns True, because more messages may follow.
         """
         connection, _ = self._listener.accept()
         with connection, contextlib.suppress(OSError):
@@ -309,8 +320,9 @@ class _Session:
             try:
                 event = from_line(message)
                 if isinstance(event, Reported):
-                    # Reports of several threads and processes may arrive in another order than they were counted
-                    # in, so this process counts. The first report of a resumed command says where it continues.
+                    # Reports of several threads and processes may not arrive in the order of their numbers, so
+                    # this process counts them. The first report of a resumed command says at which step it
+                    # continues.
                     resumes = self._trial.run.resume_step and not self._trial.last_step
                     counted = event.number == COUNTED and not resumes
                     self._report(event.metrics, None if counted else event.step, saved=event.saved)
@@ -329,8 +341,8 @@ class _Session:
 def _listening_socket(folder: Path, rank: int) -> Iterator[socket.socket]:
     """Listen for the messages of the command, at a socket in the trial's folder.
 
-    The socket of a killed worker does no harm there. If the folder has too long a path or cannot hold sockets, the
-    socket is among the temporary files.
+    The socket of a killed worker in this folder is removed. If the path of the folder is too long, or its file
+    system does not support sockets, the socket is created in a temporary folder.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, contextlib.ExitStack() as stack:
         # The workers of a gang share the folder.
@@ -352,7 +364,7 @@ def _listening_socket(folder: Path, rank: int) -> Iterator[socket.socket]:
 def _exit_descriptor(pid: int) -> Iterator[int | None]:
     """Yield a descriptor that becomes readable when the process has exited.
 
-    Returns None if the system has none.
+    Yields None if the system does not support such descriptors.
     """
     try:
         fd = os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""Finds out why a process has ended: by a fault of its trial, or from outside."""
+"""Find out whether a process ended by a fault of its trial or from outside."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ _SIGNALS_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.S
 """Signals that a program does not send itself. They come from a user, the system or a shutdown of the machine."""
 
 _UNCLAIMED_SECONDS = 2.0
-"""A kill by the kernel that no worker has claimed for this long has hit another process of the machine."""
+"""A kill by the kernel that was not claimed within this time is assumed to have ended a process that is no
+worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExitCause:
     """The cause of the end of a process.
 
-    `kind` is as in events.Failed; None if the process was ended from outside.
+    - `kind`: a value of events.Failed.kind; None if the process was ended from outside.
+    - `message`: the cause as a text for users.
     """
 
     kind: str | None
@@ -27,28 +29,31 @@ class ExitCause:
 
 
 class MemoryKills:
-    """Counts the processes that the kernel has killed for lack of memory.
+    """Counts the processes that the kernel has killed because memory ran out.
 
-    Each kill can be claimed once, as the cause for the end of one worker.
+    Each kill can be claimed once, as the cause of the end of one worker.
     """
 
     def __init__(self) -> None:
-        self._claimed = self._seen = out_of_memory_kills()  # kills since the machine has booted
+        self._claimed = self._seen = out_of_memory_kills()  # kills since the machine booted
         self._checked_at = time.monotonic()
 
     def check(self) -> None:
-        """Discard kills that no worker has claimed for some time.
+        """Discard kills that were not claimed within _UNCLAIMED_SECONDS.
 
-        Called often.
+        Must be called often.
         """
         now = time.monotonic()
         if now - self._checked_at >= _UNCLAIMED_SECONDS:
-            self._checked_at = now  # a check takes longer than a short trial, so it is not made each time
+            self._checked_at = now  # not at each call, because reading the count takes longer than a short trial
             self._claimed = max(self._claimed, self._seen)
             self._seen = out_of_memory_kills()
 
     def claim(self) -> bool:
-        """Return whether a recent kill explains the end of a worker that has just ended."""
+        """Claim a recent kill for a worker that has just ended.
+
+        Returns False if there is none to claim.
+        """
         if out_of_memory_kills() <= self._claimed:
             return False
         self._claimed += 1
@@ -56,7 +61,7 @@ class MemoryKills:
 
 
 def exit_cause(status: int, memory_kills: MemoryKills) -> ExitCause:
-    """Return why a process has ended, from its wait status."""
+    """Return why a process has ended. `status`: its wait status."""
     if not os.WIFSIGNALED(status):
         code = os.waitstatus_to_exitcode(status)
         return ExitCause("exited", f"the process exited with status {code} in the middle of the trial")
@@ -70,7 +75,7 @@ def exit_cause(status: int, memory_kills: MemoryKills) -> ExitCause:
 
 
 def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory.
+    """Return how many processes the kernel has killed because memory ran out.
 
     The count begins when the machine boots. Returns 0 if it is unknown.
     """

@@ -43,6 +43,7 @@ _CLOSE_SECONDS = 10.0
 """How long the supervisor may take to end its workers and itself, before it is terminated."""
 
 _CHUNK_BYTES = 262_144
+"""The most bytes of one read from a worker."""
 
 _PIPE_READS = 5
 """The number of reads that empty a pipe: a pipe holds at most a megabyte."""
@@ -59,10 +60,10 @@ class _LocalWorker:
     link: socket.socket  # for messages to and from the worker
     output_fd: int  # the reading end of the pipe of its stdout and stderr
     pid: int | None = None  # None until the supervisor has started it
-    run: Run | None = None  # the run that it has and has not ended
-    killed: bool = False  # by decision of the driver
-    leaving: bool = False  # it has sent GOODBYE
-    fault: str | None = None  # why its messages are not read any more
+    run: Run | None = None  # its present run; None if it is free
+    killed: bool = False  # the driver has decided to kill it
+    leaving: bool = False  # it has sent GOODBYE, and gets no other run
+    fault: str | None = None  # why its messages are not read any more; None if they are read
     lines: LineBuffer = field(default_factory=LineBuffer)
     output: WorkerOutput = field(default_factory=WorkerOutput)
 
@@ -73,14 +74,15 @@ class _LocalWorker:
 
 
 class LocalEngine:
-    """Runs trials in worker processes on this machine, each worker one at a time.
+    """Runs trials in worker processes on this machine.
 
-    It replaces workers that end, and finds out whether a trial has failed or was ended from outside.
+    Each worker runs one trial at a time. The engine replaces workers that end, and finds out whether a trial has
+    failed or was ended from outside.
 
-    - `folder`: the engine's own folder, for the spool files of the workers.
+    - `folder`: a folder for this engine alone. It contains the spool files of the workers.
     - `slots`: the largest number of trials that run at the same time.
     - `target`: the training function; see worker.load_target().
-    - `durable`: sync each report to disk, so that it survives the machine if the folder does.
+    - `durable`: sync each report to disk, so that it is not lost with the machine if the disk survives.
     """
 
     def __init__(self, folder: Path, slots: int, target: dict[str, Any], *, durable: bool = False) -> None:
@@ -89,17 +91,17 @@ class LocalEngine:
         self._target = target
         self._durable = durable
         self._clock = WallClock()
-        self._workers: dict[int, _LocalWorker] = {}  # all that have not ended, by id
+        self._workers: dict[int, _LocalWorker] = {}  # all and only workers that have not ended, by id
         self._next_id = 0
         self._supervisor: subprocess.Popen[bytes] | None = None  # its watchdog process; see supervisor.py
         self._control: socket.socket | None = None  # for messages to and from the supervisor
         self._selector = selectors.DefaultSelector()
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._waker, selectors.EVENT_READ, self._woken)
-        self._events: list[Event] = []  # for the next wait()
+        self._events: list[Event] = []  # events that the next wait() returns
         self._woke = False  # wake() was called
         self._failed_starts = 0  # supervisors in a row that ended before they started a worker
-        self._output_failed = False  # a warning was sent that output could not be written
+        self._output_failed = False  # the warning that output cannot be stored was sent
         self._memory_kills = MemoryKills()
         self._ended_ids: list[int] = []  # ids of ended workers, whose events are recorded by the next wait()
 
@@ -208,9 +210,9 @@ class LocalEngine:
         self._selector.register(self._control, selectors.EVENT_READ, self._read_supervisor)
 
     def _spawn(self) -> _LocalWorker:
-        """Ask the supervisor for a new worker, and return it.
+        """Request a new worker from the supervisor, and return it.
 
-        Messages to it wait until it has started.
+        Messages to the worker are delivered when it has started.
         """
         assert self._control is not None
         try:
@@ -305,14 +307,14 @@ class LocalEngine:
         self._control = None
 
     def _read_link(self, worker: _LocalWorker) -> bool:
-        """Process what the worker has sent; return whether there was anything."""
+        """Process some data that the worker has sent; return False if there was none."""
         try:
             chunk = worker.link.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except ConnectionError:
             chunk = b""
-        if not chunk:  # it is ending; the supervisor will report how
+        if not chunk:  # the worker is ending; the supervisor will report its wait status
             with contextlib.suppress(KeyError):
                 self._selector.unregister(worker.link)
             return False
@@ -330,7 +332,7 @@ class LocalEngine:
     def _stop_reading(self, worker: _LocalWorker, why: str) -> None:
         """Kill a worker whose messages cannot be read.
 
-        The end of its run may be among them.
+        It cannot continue, because one of these messages may report the end of its run.
         """
         worker.fault = why
         worker.lines = LineBuffer()
@@ -350,16 +352,16 @@ class LocalEngine:
             return
         run = worker.run
         if run is None or event.attempt != run.attempt or event.trial != run.trial:
-            return  # it comes from a thread or process of an earlier attempt
+            return  # a thread or process of an earlier attempt has sent it
         if isinstance(event, (Ended, Failed, Lost)):
             worker.run = None
-            self._read_output(worker)  # now, so that all of it is stored before the end is reported
+            self._read_output(worker)  # all output must be stored before the end is reported
             if isinstance(event, Failed):
                 event = replace(event, output=worker.output.tail)
         self._events.append(event)
 
     def _read_output_chunk(self, worker: _LocalWorker) -> bool:
-        """Store some output of the worker; return whether there was any."""
+        """Store some output of the worker; return False if there was none."""
         try:
             chunk = os.read(worker.output_fd, _CHUNK_BYTES)
         except BlockingIOError:
@@ -379,7 +381,7 @@ class LocalEngine:
     def _read_output(self, worker: _LocalWorker) -> None:
         """Store all output that the pipe holds now.
 
-        A child process may go on to print without end.
+        The number of reads is limited, because a child process of the worker may never stop printing.
         """
         for _ in range(_PIPE_READS):
             if not self._read_output_chunk(worker):
@@ -392,7 +394,7 @@ class LocalEngine:
         self._read_output(worker)
 
     def _worker_ended(self, worker: _LocalWorker, status: int) -> None:
-        """Report how the worker's run has ended.
+        """Report the end of the worker's run, if it has one, and forget the worker.
 
         `status`: the wait status of its process.
         """
@@ -410,7 +412,7 @@ class LocalEngine:
         self._forget(worker)
 
     def _run_lost(self, worker: _LocalWorker, why: str) -> None:
-        """Report that the worker's run, if it has one, was killed or lost."""
+        """Report that the worker's run was killed or lost, if it has one."""
         if (run := worker.run) is not None:
             if worker.killed:
                 self._events.append(Killed(self._clock.now(), run.trial, run.attempt, worker.output.tail))
@@ -430,9 +432,9 @@ class LocalEngine:
 
 
 def _send(link: socket.socket, message: dict[str, Any]) -> None:
-    """Send a message.
+    """Send a message to a worker or to the supervisor.
 
-    Nothing happens if the receiver has ended: the supervisor reports that.
+    Does nothing if the receiver has ended. Its end is noticed elsewhere.
     """
     with contextlib.suppress(OSError):
         link.sendall(json.dumps(message).encode() + b"\n")

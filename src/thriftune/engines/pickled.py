@@ -1,8 +1,8 @@
-"""Pickles the training function of a script, and stores it with the study.
+"""Pickle the training function of a script, and store it with the study.
 
 Functions of the main script are pickled by value. The file has two parts: a line of JSON with the script's
-arguments, and the pickle. Loading the pickle imports modules, which may read sys.argv, so the arguments come
-first.
+arguments, and the pickle. The arguments come first because sys.argv must be set before the pickle is loaded: this
+imports modules, which may read sys.argv.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SCRIPTS = ("__main__", "__mp_main__")
 
 class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
-        # cloudpickle pickles a cached function by name, but a worker has another main script. Functions that load
-        # the data are often cached.
+        # cloudpickle pickles a cached function by name. This fails for functions of the main script, because a
+        # worker has another one. Functions that load data are often cached.
         if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__ in SCRIPTS:
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
@@ -39,9 +39,10 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 def dump(name: str, contents: dict[str, Any]) -> bytes:
-    """Return the contents and sys.argv as bytes that load() can read.
+    """Return the contents and sys.argv as the bytes of a file for load().
 
-    Raises SettingError if they cannot be pickled. `name`: the training function's, for the error.
+    Raises SettingError if the contents cannot be pickled. `name`: the name of the training function, for the
+    error.
     """
     stream = io.BytesIO()
     stream.write(json.dumps({"argv": [str(argument) for argument in sys.argv]}).encode() + b"\n")
@@ -58,9 +59,10 @@ def dump(name: str, contents: dict[str, Any]) -> bytes:
 
 @contextlib.contextmanager
 def _by_value(modules: Collection[str]) -> Iterator[None]:
-    """Pickle objects of these modules by value, unless others can import them.
+    """Pickle objects of these modules by value, if other processes cannot import them.
 
-    Such a module is a script that multiprocessing or runpy.run_path() runs. cloudpickle handles __main__ itself.
+    Such a module is a script that was run by multiprocessing or runpy.run_path(). cloudpickle handles __main__
+    itself.
     """
     loaded = [sys.modules[name] for name in modules if name in sys.modules and name != "__main__"]
     scripts = [each for each in loaded if each.__name__ in SCRIPTS or getattr(each, "__spec__", None) is None]
@@ -76,7 +78,7 @@ def _by_value(modules: Collection[str]) -> Iterator[None]:
 def write(path: Path, dumped: bytes) -> None:
     """Write a file that only its owner can read.
 
-    It is complete or not written at all.
+    If this fails, no incomplete file of that name exists.
     """
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
@@ -88,7 +90,7 @@ def write(path: Path, dumped: bytes) -> None:
 def check_owner(path: Path) -> None:
     """Raise SettingError if another user may have written the file.
 
-    Called before load(), which runs its code.
+    Called before load(), which runs code from the file.
     """
     for each in dict.fromkeys((path, path.parent, path.resolve().parent)):
         try:
@@ -108,9 +110,9 @@ def check_owner(path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Unpickle a file that write() has written.
+    """Unpickle a file that write() has written, and return its contents.
 
-    This runs code: see check_owner().
+    This runs code from the file, so check_owner() must be called before.
     """
     try:
         with path.open("rb") as stream:
@@ -131,7 +133,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def set_arguments(path: Path) -> None:
-    """Set sys.argv to that of the script whose function is in the file.
+    """Set sys.argv to the arguments of the script that has written the file.
 
     Called before load().
     """
@@ -145,7 +147,7 @@ def set_arguments(path: Path) -> None:
 def _read_arguments(stream: BinaryIO) -> list[str] | None:
     """Read and return the script's arguments.
 
-    Returns None for a file of an older version, which has none.
+    Returns None for a file of an older version of thriftune, which has no arguments.
     """
     if stream.read(1) != b"{":  # a pickle begins with another byte
         stream.seek(0)

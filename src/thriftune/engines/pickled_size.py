@@ -1,4 +1,4 @@
-"""Finds large objects that are pickled with a training function.
+"""Find large objects that are pickled with a training function.
 
 Such an object is often a data set in a global variable. It is stored with the study and loaded by each worker,
 which takes unexpected space and time.
@@ -19,11 +19,11 @@ import cloudpickle
 from thriftune.engines import pickled
 
 LARGE_BYTES = 20_000_000
-"""The size above which the user gets a warning. A script's own code is far smaller."""
+"""The size above which the user gets a warning. The code of a script is much smaller."""
 
 
 def size_warning(train: Callable[..., object], pickled_bytes: int) -> str:
-    """Return a warning about the size of a pickled training function.
+    """Return a warning if a pickled training function is large.
 
     Returns an empty string if it is small.
     """
@@ -39,9 +39,9 @@ def size_warning(train: Callable[..., object], pickled_bytes: int) -> str:
 
 
 def pickled_objects(train: Any) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of the objects that are pickled with a function.
+    """Yield (name, value) of each object that is pickled with a function.
 
-    Examples are the globals that it uses.
+    Examples are the globals that the function uses.
     """
     while isinstance(train, functools.partial):
         yield from ((f"argument {number}", value) for number, value in enumerate(train.args))
@@ -64,7 +64,7 @@ def pickled_objects(train: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of default arguments."""
+    """Yield (name, value) of each default argument."""
     defaults = function.__defaults__ or ()
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
     yield from zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True)
@@ -80,9 +80,9 @@ def _global_names(code: CodeType) -> Iterator[str]:
 
 
 def _size(value: Any) -> int:
-    """Return the bytes of a value when pickled; 0 if it cannot be pickled.
+    """Return the size of a pickled value in bytes; 0 if it cannot be pickled.
 
-    Arrays are not copied.
+    The data of arrays is counted without a copy.
     """
     buffers: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Finds metrics in the output of a command, with the patterns of its study."""
+"""Find metrics in the output of a command, with the patterns of its study."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _PIECE_CHARACTERS = 16_384
 """The longest text that is matched at once. A pattern such as `.*loss=(...)` needs quadratic time."""
 
 _OVERLAP_CHARACTERS = 4_096
-"""How much text two pieces of a line share. A shorter match is found in one of them."""
+"""The length of the text that two successive pieces of a line share. A match that is not longer is always
+found."""
 
 _MATCH_SECONDS = 5.0
-"""The CPU time that all patterns together may use for one piece. Usual patterns need some microseconds."""
+"""The CPU time that all patterns together may use for one piece. Usual patterns take some microseconds."""
 
 _ADVICE = "Use a simpler one, without a repetition inside a repetition, such as (a+)+, and without .* at its start"
 
@@ -38,11 +39,11 @@ class PrintedMetrics:
         self._text = ""  # the part of the current line that may still be part of a match
         self._starts = dict.fromkeys(patterns, 0)  # the position in the text from which each pattern searches next
         self._began_at = time.monotonic()
-        self._cpu_seconds = dict.fromkeys(patterns, 0.0)  # CPU time of each pattern to date
+        self._cpu_seconds = dict.fromkeys(patterns, 0.0)  # total CPU time of each pattern
         self._warned = False
 
     def feed(self, output: bytes) -> Iterator[list[tuple[str, str]]]:
-        """Yield the (name, number) pairs of each complete line, or piece of a long line.
+        """Yield the (name, text of the number) pairs of each line, or piece of a long line.
 
         Raises TrialFailed if matching takes too long. Must be called on the main thread.
         """
@@ -55,7 +56,7 @@ class PrintedMetrics:
             yield from self._add(rest)
 
     def _add(self, text: str) -> Iterator[list[tuple[str, str]]]:
-        """Add to the current line; yield the matches of each piece that is full."""
+        """Add text to the current line; yield the matches of each full piece."""
         while len(self._text) + len(text) > _PIECE_CHARACTERS:
             room = _PIECE_CHARACTERS - len(self._text)
             self._text, text = self._text + text[:room], text[room:]
@@ -70,9 +71,9 @@ class PrintedMetrics:
         self._starts = {name: max(1, start - count) for name, start in self._starts.items()}
 
     def _matches(self, horizon: int) -> list[tuple[str, str]]:
-        """Return the numbers that begin before the horizon.
+        """Return (name, text of the number) of each match that begins before the horizon.
 
-        The others are found in the next piece.
+        `horizon`: a position in the text. Later matches are found in the next piece.
         """
         numbers: list[tuple[str, str]] = []
         name, used = "", time.thread_time()
@@ -95,7 +96,10 @@ class PrintedMetrics:
         return numbers
 
     def take_warning(self) -> str | None:
-        """Return a warning if the patterns use much of the command's time; only once."""
+        """Return a warning if the patterns use much of the command's time.
+
+        Returns None if they do not, or if the warning was returned before.
+        """
         used = sum(self._cpu_seconds.values())
         if self._warned or used <= SLOW_SECONDS or used <= SLOW_SHARE * (time.monotonic() - self._began_at):
             return None
@@ -107,7 +111,7 @@ class PrintedMetrics:
         )
 
     def _numbers(self, name: str, pattern: re.Pattern[str], horizon: int) -> Iterator[str]:
-        """Yield the numbers of one pattern that begin before the horizon.
+        """Yield the texts of one pattern's numbers that begin before the horizon.
 
         Also records the position from which the pattern searches next.
         """
@@ -138,8 +142,9 @@ class _TimerEnded(Exception):
 def _raising_when_timer_ends() -> Iterator[None]:
     """Raise _TimerEnded in the main thread when ITIMER_VIRTUAL ends.
 
-    The `re` module holds the interpreter's lock while it matches, but it runs the handlers of
-    signals, and ends the match if one raises. CPU time does not depend on what else the machine does.
+    The `re` module holds the interpreter's lock while it matches, so no other thread could stop it. But it runs
+    signal handlers, and ends the match if one raises an exception. The timer measures CPU time, which does not
+    depend on the load of the machine.
     """
 
     def end(*_: object) -> None:

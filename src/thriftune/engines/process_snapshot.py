@@ -1,7 +1,7 @@
-"""Restores the state of a worker process after each trial.
+"""Restore the state of a worker process after each trial.
 
-No trial sees the changes of another. If a change cannot be undone, such as a thread that goes on, the worker ends,
-and the next trial gets a new one.
+A trial therefore does not see the changes that another trial made to the process. If a change cannot be undone,
+such as a thread that still runs, the worker ends, and the next trial gets a new worker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from thriftune.engines.process_state import PROPERTIES
 from thriftune.engines.processes import children_of, has_ended
 
 _MAX_LEFT_OPEN = 64
-"""How many harmless descriptors the trials of one worker may leave open. The usual limit of a process is 1,024."""
+"""The most harmless descriptors that the trials of one worker may leave open. A process may usually have 1,024."""
 
 
 class ProcessSnapshot:
@@ -40,7 +40,7 @@ class ProcessSnapshot:
     def update(self) -> None:
         """Record the state again.
 
-        Called after the training function was loaded, to keep what that has changed.
+        Called after the training function was loaded, because restore() must not undo the changes of the loading.
         """
         self._folder = os.getcwd()  # noqa: PTH109 (chdir is fastest with a string)
         self._variables = dict(os.environ)
@@ -54,7 +54,7 @@ class ProcessSnapshot:
     def restore(self) -> bool:
         """Restore the state.
 
-        Returns False if something is left that may affect the next trial.
+        Returns False if a change could not be undone, so that it may affect the next trial.
         """
         faulthandler.cancel_dump_traceback_later()  # first, because its timer may end this process
         for stream in (sys.stdout, sys.stderr, self._stdout, self._stderr):
@@ -67,7 +67,7 @@ class ProcessSnapshot:
         return not (_has_thread() or _has_process() or self._has_harmful_descriptor())
 
     def write_mark(self, mark: bytes) -> None:
-        """Write to the output, even if a trial has changed descriptor 1."""
+        """Write a mark to the output, even if a trial has changed descriptor 1."""
         os.write(self._output_fd, mark)
 
     def _restore(self) -> None:
@@ -96,13 +96,13 @@ class ProcessSnapshot:
     def _connect_output(self) -> None:
         os.dup2(self._output_fd, 1)
         os.dup2(self._output_fd, 2)
-        os.set_blocking(self._output_fd, True)  # asyncio makes pipes non-blocking, and this is one pipe
+        os.set_blocking(self._output_fd, True)  # asyncio may have made the pipe non-blocking
 
     def _has_harmful_descriptor(self) -> bool:
         """Return whether a new descriptor may harm a later trial, or too many are open.
 
         A socket holds its port, and a writable file may hold a lock. Files that are only read, and devices, are
-        harmless: libraries keep them for the next trial.
+        harmless: libraries keep them open for the next trial.
         """
         open_fds = _open_descriptors()
         if any(_may_harm(fd) for fd in open_fds - self._open_fds):
@@ -119,7 +119,7 @@ def _text_file(fd: int) -> TextIO:
 
 
 def _open_descriptors() -> set[int]:
-    """Return the open descriptors of this process; an empty set if that is unknown."""
+    """Return the open descriptors of this process; an empty set if they are unknown."""
     try:
         os.close(listing := os.dup(1))  # the lowest free number; listdir() opens it next
         return {int(name) for name in os.listdir("/proc/self/fd")} - {listing}  # noqa: PTH208 (faster)
@@ -131,7 +131,7 @@ def _may_harm(fd: int) -> bool:
     try:
         target = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115
         writable = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
-    except OSError:  # it has been closed
+    except OSError:  # the descriptor was closed
         return False
     if target.startswith(("socket:", "pipe:")):
         return True
@@ -139,9 +139,9 @@ def _may_harm(fd: int) -> bool:
 
 
 def _has_thread() -> bool:
-    """Return whether a thread still runs.
+    """Return whether a thread of the trial still runs.
 
-    Daemon threads do not count: libraries keep them on purpose.
+    Daemon threads do not count, because libraries keep them running on purpose.
     """
     if threading.active_count() == 1:
         return False
@@ -149,9 +149,9 @@ def _has_thread() -> bool:
 
 
 def _has_process() -> bool:
-    """Return whether a child or a background process still runs.
+    """Return whether a child or a background process of the trial still runs.
 
-    Waits for children that have ended.
+    Also collects the status of children that have ended.
     """
     while True:
         try:

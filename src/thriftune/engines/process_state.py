@@ -1,7 +1,7 @@
-"""Lists the parts of a process's state that a trial may change.
+"""The parts of a process's state that a trial may change.
 
-Each part has a function that reads it and one that writes it. A module that is not loaded counts as having its
-initial state. It is not loaded for that.
+Each part has a function that reads it and one that writes it. The state of a module that is not loaded is its
+initial state. The module is not loaded to read it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ def _of_module(
 ) -> Property:
     """Return a property of a module that may not be loaded.
 
-    `read` and `write` get the module first.
-
-    `initial`: the value that `read` returns right after the module was loaded.
+    - `read`, `write`: the first argument of both is the module.
+    - `initial`: the value that `read` returns right after the module was loaded.
     """
 
     def read_if_loaded() -> Any:
@@ -77,9 +76,7 @@ def _blocked() -> set[signal.Signals]:
 
 
 def _block(blocked: set[signal.Signals]) -> None:
-    for (
-        number
-    ) in signal.sigpending():  # a pending signal was for the trial that has ended; ignoring it discards it
+    for number in signal.sigpending():  # a pending signal was meant for the trial; ignoring it discards it
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
@@ -93,7 +90,7 @@ def _set_handlers(handlers: list[Any]) -> None:
         if _handler_of(number) is not handler:
             if number in _FAULTS:
                 faulthandler.disable()  # otherwise, enable() would not install its handler again
-            signal.signal(number, handler)  # raises for None, which is a handler that Python has not set
+            signal.signal(number, handler)  # raises for None, a handler that was not set by Python
 
 
 def _timers() -> list[bool]:
@@ -116,7 +113,7 @@ def _set_limits(limits: list[tuple[int, int]]) -> None:
 
 
 def _scheduling() -> tuple[int, os.sched_param] | None:
-    """Return the scheduling policy.
+    """Return the scheduling policy and its parameters.
 
     Returns None if it cannot be read, as with the C library musl.
     """
@@ -127,7 +124,7 @@ def _scheduling() -> tuple[int, os.sched_param] | None:
 
 
 def _oom_score() -> bytes | None:
-    """Return how likely the kernel is to kill this process if memory runs out.
+    """Return the score for how likely the kernel is to kill this process without memory.
 
     Returns None if it cannot be read.
     """
@@ -166,7 +163,7 @@ def _time_zone() -> tuple[Any, ...]:
 def _set_time_zone(zone: tuple[Any, ...]) -> None:
     """Set the time zone from os.environ.
 
-    Called when the environment has been restored.
+    Called after the environment was restored. Raises OSError if the result is not `zone`.
     """
     time.tzset()
     if _time_zone() != zone:
@@ -215,9 +212,9 @@ def _new_decimal_context(decimal: Any, values: tuple[Any, ...]) -> Any:
 
 
 def _set_default_decimal_context(decimal: Any, values: tuple[Any, ...]) -> None:
-    """Change the context from which those of new threads are copied.
+    """Change the decimal context that is copied for each new thread.
 
-    The object is changed and not replaced, because Python would ignore another one.
+    The object is changed and not replaced, because Python would ignore another object.
     """
     context = _new_decimal_context(decimal, values)
     for name in _DECIMAL_FIELDS:
@@ -234,9 +231,9 @@ def _torch_deterministic(torch: Any) -> tuple[bool, bool]:
 
 
 def _torch_device(torch: Any) -> str | None:
-    """Return the default device; None for PyTorch's own.
+    """Return the default device; None if none was set.
 
-    PyTorch's public function is not used: it may start CUDA to find the index of the device.
+    PyTorch's public function is not used, because it may start CUDA to find the index of the device.
     """
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return None if context is None else str(context.device)
@@ -247,9 +244,11 @@ def _refuse_inference_mode(_: Any, on: bool) -> None:
 
 
 PROPERTIES = (
-    Property(sys.gettrace, sys.settrace),  # first, because Python calls these two functions during the rest
+    Property(
+        sys.gettrace, sys.settrace
+    ),  # first, because Python calls the trace and profile functions while the rest is restored
     Property(sys.getprofile, sys.setprofile),
-    Property(_timers, _stop_timers),  # before the signals, because timers send some
+    Property(_timers, _stop_timers),  # before the signals, because timers send signals
     Property(_blocked, _block),
     Property(_handlers, _set_handlers),
     Property(faulthandler.is_enabled, _set_faulthandler),  # after the handlers

@@ -1,4 +1,4 @@
-"""Finds and ends the descendants of a process."""
+"""Find and end the descendants of a process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def adopt_orphans() -> None:
 def end_with_parent(number: signal.Signals) -> None:
     """Have the kernel send this process a signal when its parent ends.
 
-    The parent may have ended already.
+    The caller must check afterwards whether the parent has already ended.
     """
     _prctl(_PR_SET_PDEATHSIG, number)
 
@@ -28,7 +28,7 @@ def end_with_parent(number: signal.Signals) -> None:
 def end_children() -> None:
     """Kill all descendants and wait for their end.
 
-    Orphans must belong to this process; see adopt_orphans().
+    adopt_orphans() must have been called, so that orphans are found, too.
     """
     while True:
         for pid in children_of(os.getpid()):
@@ -42,9 +42,9 @@ def end_children() -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the children of a process that has one thread.
+    """Return the process ids of the children of a process that has one thread.
 
-    Children that have ended and were not waited for are included.
+    They include children that have ended but were not waited for.
     """
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -54,7 +54,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process has ended, waited for by its parent or not."""
+    """Return whether a process has ended, even if its parent has not waited for it."""
     return _fields(Path(f"/proc/{pid}/stat"))[:1] in ([], [b"Z"])
 
 
@@ -65,9 +65,9 @@ def kill(pid: int) -> None:
 
 
 def _fields(stat: Path) -> list[bytes]:
-    """Return the state of a process, its parent's id and other fields of /proc.
+    """Return the fields of a file /proc/PID/stat: the state, the parent's id and so on.
 
-    Returns an empty list if it has ended.
+    Returns an empty list if the process does not exist any more.
     """
     try:
         return stat.read_bytes().rpartition(b")")[2].split()

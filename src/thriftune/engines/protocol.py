@@ -17,23 +17,23 @@ class WorkerStatus:
     worker: str
     pid: int | None
     trial: int | None
-    waits_for: str = ""  # the resources that the trial waits for, as text
+    waits_for: str = ""  # the resources for which the trial waits, as a text; empty if it runs
 
 
 class Engine(Protocol):
-    """Starts and stops the workers of trials, and reports what happens to them.
+    """Starts and stops the workers of trials, and reports their events.
 
-    An engine owns processes, not policy: it carries out decisions.
+    An engine makes no decisions. It carries out those of the conductor.
 
-    The driver calls recover() and records its events. Then it calls open(), then the other methods in any order,
-    then close(). Each attempt that was started ends with exactly one Ended, Failed, Killed or Lost, after all its
-    reports.
+    The driver first calls recover() and records its events. Then it calls open(), then the other methods in any
+    order, and at the end close(). Each attempt that was started ends with exactly one Ended, Failed, Killed or
+    Lost, after all its reports.
     """
 
     def recover(self) -> list[Event]:
-        """Return the events of an earlier driver's workers, recorded or not.
+        """Return the events of an earlier driver's workers.
 
-        Waits until all these workers have ended.
+        Waits until all these workers have ended. Some of the events may already be in the log.
         """
         ...
 
@@ -42,9 +42,7 @@ class Engine(Protocol):
         ...
 
     def start(self, run: Run, workers: Mapping[str, int]) -> None:
-        """Start an attempt.
-
-        Never waits for the trial.
+        """Start an attempt. Does not wait until the workers have started.
 
         `workers`: the number of workers on each machine, in order of rank. No machine gets more workers at a time
         than it has slots.
@@ -52,24 +50,24 @@ class Engine(Protocol):
         ...
 
     def request_end(self, trial: int, attempt: int) -> None:
-        """Have the attempt end after its next step.
+        """Make the attempt end after its next step.
 
         Unknown or ended attempts are ignored.
         """
         ...
 
     def acknowledge_report(self, trial: int, attempt: int, number: int) -> None:
-        """Tell the attempt that its report of this number was judged.
+        """Let the attempt continue after a report, because the report was judged.
 
-        If the attempt is to end because of the report, request_end() is called before. Only for runs that are
-        `judged`.
+        `number`: the number of the report. If the attempt must end because of the report, request_end() is called
+        before. Called only for runs that are `judged`.
         """
         ...
 
     def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
-        """Have the attempt use this knob setting from its next step on.
+        """Make the attempt use this knob setting from its next step on.
 
-        This is also the answer to each UsageMeasured. Unknown or ended attempts are ignored.
+        Also called to answer each UsageMeasured. Unknown or ended attempts are ignored.
         """
         ...
 
@@ -81,11 +79,10 @@ class Engine(Protocol):
         ...
 
     def wait(self, timeout: float | None) -> list[Event]:
-        """Return new events as soon as there are any.
+        """Wait for new events and return them.
 
-        Returns an empty list after `timeout` seconds or a wake().
-
-        The driver records the events of a wait() before it calls the next, or start().
+        Returns an empty list after `timeout` seconds or a wake(). A `timeout` of None waits without a limit. The
+        driver records the events before it calls wait() again, or start().
         """
         ...
 
@@ -97,14 +94,14 @@ class Engine(Protocol):
         ...
 
     def machine_lost(self, machine: str) -> list[Event]:
-        """Return the last events of attempts on a machine that is lost or released.
+        """End all attempts on a machine that was lost or released.
 
-        Each of these attempts ends, in most cases with a Lost.
+        Returns their last events. Most of these attempts end with Lost.
         """
         ...
 
     def status(self) -> list[WorkerStatus]:
-        """Return what each worker does now."""
+        """Return the present state of each worker."""
         ...
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The reaper: the parent process of one worker, which waits for orphans.
 
-The reaper adopts the orphans of a trial. A worker cannot do that itself: it could not tell orphans from the
-trial's own children, whose exit status belongs to the trial. When the worker has ended, the reaper ends the
+The reaper adopts the orphans of a trial. A worker cannot do that itself, because it could not distinguish orphans
+from the trial's own children, for which the trial itself waits. When the worker has ended, the reaper ends the
 remaining orphans, and reports how the worker ended.
 """
 
@@ -18,11 +18,10 @@ from thriftune.engines.processes import adopt_orphans, end_children, end_with_pa
 def run(status_fd: int, fds: Sequence[int], fork: Callable[[], int], work: Callable[[], NoReturn]) -> NoReturn:
     """Fork a worker, wait for its end, and exit.
 
-    Called in a process that the supervisor has just forked.
+    Called in a process that the supervisor has just forked. SIGTERM makes the reaper kill the worker.
 
-    SIGTERM makes the reaper kill the worker.
-
-    - `status_fd`: where to write the worker's process id, and its wait status once it and its orphans have ended.
+    - `status_fd`: a descriptor to which the reaper writes two lines: the worker's process id, and the worker's
+      wait status when the worker and its orphans have ended.
     - `fds`: descriptors that only the worker uses.
     - `fork`: forks this process.
     - `work`: runs the worker.

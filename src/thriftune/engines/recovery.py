@@ -1,4 +1,4 @@
-"""Waits for the processes of an earlier driver, and reads their reports."""
+"""Wait for the processes of an earlier driver, and read their reports."""
 
 from __future__ import annotations
 
@@ -18,23 +18,27 @@ END_WITHIN_SECONDS = 30.0
 
 _POLL_SECONDS = 0.01
 _CONTINUE_SECONDS = 0.5
-"""How often stopped processes are continued. Finding them reads all of /proc, so it is rarer than a poll."""
+"""The time between two searches for stopped processes, longer than between polls because a search reads all of
+/proc."""
 
 
 def alive_file(folder: Path) -> Path:
-    """Return the file that is locked by each process of the engine in this folder."""
+    """Return the file that each process of the engine locks while it runs.
+
+    `folder`: the folder of the engine.
+    """
     return folder / "alive"
 
 
 def spool_folder(folder: Path) -> Path:
-    """Return the folder of the spool files of the engine in this folder."""
+    """Return the folder of the spool files. `folder`: the folder of the engine."""
     return folder / "spools"
 
 
 def recover(folder: Path) -> list[Event]:
-    """Wait for the engine's earlier processes to end.
+    """Wait for the processes of an earlier driver, and return their workers' events.
 
-    Returns their workers' events, ordered by time.
+    The events are ordered by time. `folder`: the folder of the engine.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wait_for_processes(folder)
@@ -50,7 +54,7 @@ def recover(folder: Path) -> list[Event]:
 def wait_for_processes(folder: Path) -> None:
     """Wait for an earlier driver's processes to end; raise StudyBusy if they do not.
 
-    They end when their driver does. Waiting keeps two processes from running the same trial.
+    They end when their driver ends. Without the wait, two processes could run the same trial.
     """
     if not processes_end_within(folder, END_WITHIN_SECONDS):
         lock = alive_file(folder)
@@ -63,10 +67,8 @@ def wait_for_processes(folder: Path) -> None:
 def processes_end_within(folder: Path, seconds: float) -> bool:
     """Wait at most this long for the engine's processes to end.
 
-    Returns whether all have ended.
-
-    Called when their driver has ended. Processes that were stopped by a signal are continued, so that they can
-    end.
+    Returns whether all have ended. Called after their driver has ended. Processes that were stopped by a signal
+    are continued, so that they can end.
     """
     began = time.monotonic()
     deadline, continue_at = began + seconds, began + _CONTINUE_SECONDS

@@ -1,9 +1,9 @@
 """The supervisor: the process that starts and ends the local workers of a driver.
 
 The driver starts a watchdog process, which forks the supervisor. The supervisor forks workers on request. It has
-one thread, and has imported all modules, so a worker starts within milliseconds. It reports to the driver how each
-worker has ended. When the driver ends, for whatever reason, the supervisor ends all workers and itself. The
-watchdog does the same if the supervisor is killed.
+one thread, and has already imported all modules, so that a worker starts within milliseconds. It reports the wait
+status of each worker that ends to the driver. When the driver ends, for whatever reason, the supervisor ends all
+workers and itself. The watchdog does the same if the supervisor is killed.
 
 The parent process of each worker is a reaper (reaper.py), which adopts the orphans of the worker. An orphan that
 the supervisor adopts therefore belonged to a reaper that was killed, and the supervisor kills it.
@@ -32,7 +32,7 @@ from thriftune.engines import reaper, worker
 from thriftune.engines.processes import adopt_orphans, children_of, end_children, end_with_parent, kill
 
 _FORK_RETRY_SECONDS = 5.0
-"""How long to retry a fork on a machine that is out of processes or memory."""
+"""How long to retry a fork on a machine that has no free processes or memory."""
 
 _FORK_POLL_SECONDS = 0.1
 
@@ -57,7 +57,7 @@ def main(control_fd: int, alive_fd: int, settings: dict[str, Any]) -> None:
     watchdog_pid = os.getpid()
     supervisor_pid = os.fork()
     if supervisor_pid == 0:
-        os.setsid()  # no signal to a process group may end both
+        os.setsid()  # the watchdog stays in another process group, so that no signal ends both
         adopt_orphans()
         end_with_parent(signal.SIGTERM)
         if os.getppid() == watchdog_pid:
@@ -85,7 +85,9 @@ class Supervisor:
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
         self.control = control
         self.settings = settings
-        self.workers: dict[int, _SupervisedWorker] = {}  # all whose reaper lives, by the reaper's process id
+        self.workers: dict[
+            int, _SupervisedWorker
+        ] = {}  # all workers whose reaper runs, by the reaper's process id
         self.unsent: deque[bytes] = deque()  # messages that the driver has not received yet
 
     def run(self) -> None:
@@ -94,7 +96,7 @@ class Supervisor:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         control = self.control.fileno()
-        poll = select.poll()  # select() fails for descriptors above 1023, which the driver may have given
+        poll = select.poll()  # not select(), which fails for descriptors above 1023
         poll.register(wake_read, select.POLLIN)
         try:
             while True:
@@ -141,7 +143,10 @@ class Supervisor:
         return True
 
     def spawn(self, worker_id: int, fds: list[int]) -> None:
-        """Start a worker and its reaper; raise OSError if that is not possible."""
+        """Start a worker and its reaper; raise OSError if they cannot be started.
+
+        `fds`: the descriptors for the worker's messages and for its output.
+        """
         if len(fds) != 2:
             raise OSError("the supervisor process has too many files open")
         supervisor_pid = os.getpid()
@@ -174,7 +179,7 @@ class Supervisor:
     def close_files(self, status_fd: int) -> None:
         """Close the files that only the supervisor uses.
 
-        Called in a fork of it.
+        Called in a process that the supervisor has forked.
         """
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -185,20 +190,19 @@ class Supervisor:
         self.workers.clear()
 
     def work(self, worker_id: int, fds: list[int]) -> NoReturn:
-        """Run the worker's loop until it ends.
+        """Run the worker until it ends.
 
-        Called in a fork of the reaper.
+        Called in the process that the reaper has forked.
         """
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         worker.main(worker_id, fds[0], fds[1], self.settings)
         os._exit(1)
 
     def fork(self) -> int:
-        """Fork, and retry for some time if the machine is out of processes or memory.
+        """Call os.fork() and return its result.
 
-        Returns what os.fork() returns.
-
-        Without retries, a short shortage would use up all retries of a trial.
+        Retries for some time if the machine has no free processes or memory. Otherwise a short shortage could
+        use up all retries of a trial.
         """
         deadline = time.monotonic() + _FORK_RETRY_SECONDS
         while True:
@@ -237,7 +241,7 @@ class Supervisor:
     def end_adopted(self, pid: int) -> None:
         """Kill a worker whose reaper was killed, and wait for its end.
 
-        Another attempt of its trial may follow.
+        It must have ended before another attempt of its trial starts.
         """
         if pid in children_of(os.getpid()):
             kill(pid)
@@ -250,9 +254,9 @@ class Supervisor:
         self.send_unsent()
 
     def send_unsent(self) -> None:
-        """Send as many messages as the driver takes without waiting.
+        """Send as many messages as possible without waiting for the driver.
 
-        It may wait for this process itself.
+        The driver may itself be waiting for this process.
         """
         while self.unsent:
             try:
@@ -268,7 +272,7 @@ class Supervisor:
 def end_descendants() -> NoReturn:
     """End all descendants and this process.
 
-    Orphans become its children, so none is missed.
+    Orphans are included, because they become children of this process.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_children()
@@ -276,9 +280,9 @@ def end_descendants() -> NoReturn:
 
 
 def _read_number(fd: int) -> int | None:
-    """Wait for the next line of a reaper and return its number.
+    """Wait for the next line of a reaper, and return the number in it.
 
-    Returns None if the reaper has ended without one.
+    Returns None if the reaper has ended without another line.
     """
     line = b""
     while not line.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""Starts the supervisor of the local workers, from the driver."""
+"""Start the supervisor of the local workers. The driver uses this module."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ with open(int(sys.argv[1])) as file: path, control, alive, settings = json.load(
 sys.path[:] = path
 from thriftune.engines.supervisor import main; main(control, alive, settings)
 """
-"""The program of the supervisor. Its argument is a descriptor, from which it reads the rest."""
+"""The program of the supervisor. Its argument is the descriptor of a file with all other arguments."""
 
 
 def start_supervisor(
     alive_file: Path, settings: dict[str, Any], variables: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a supervisor; return its watchdog process, and a socket for messages.
+    """Start a supervisor; return its watchdog process and a socket for messages.
 
     - `alive_file`: the file that the supervisor and its descendants lock.
     - `settings`: see worker.main().
-    - `variables`: environment variables for the workers. The user's own win.
+    - `variables`: environment variables for the workers. Those that the user has set are not replaced.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # The file is locked before the supervisor starts, so that a supervisor always holds the lock.

@@ -1,6 +1,7 @@
-"""Splits the output of a worker by attempts, and stores it.
+"""Split the output of a worker by attempts, and store it.
 
-All output is written to the files of the attempts. The end of the latest attempt's output is also kept in memory.
+All output is written to files, which are separate for each attempt. The end of the latest attempt's output is also
+kept in memory.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class WorkerOutput:
         self._run: Run | None = None  # the run whose mark was read last
         self._writer: OutputWriter | None = None  # writes the output of that run
         self._tail = b""  # the end of that output
-        self._partial_mark = b""  # the end of the data, if it may be the beginning of a mark
+        self._partial_mark = b""  # the last bytes read, if they may be the beginning of a mark
 
     @property
     def begun(self) -> bool:
-        """Return whether the run that was started last has begun."""
+        """Return whether the worker has begun the last run that it was given."""
         return not self._expected
 
     @property
@@ -36,16 +37,16 @@ class WorkerOutput:
         return (self._tail + self._partial_mark)[-_TAIL_BYTES:].decode(errors="replace").strip()
 
     def expect(self, run: Run) -> None:
-        """Note that the worker was given a run.
+        """Record that the worker was given a run.
 
-        Output before the next mark belongs to the run before.
+        Output before the next mark still belongs to the previous run.
         """
         self._expected.append(run)
 
     def take(self, data: bytes) -> tuple[Run, OSError] | None:
         """Store output of the worker.
 
-        If that fails, return the run to which it belongs, and the error.
+        Returns None, or (run of the output, error) if it could not be stored.
         """
         failure = None
         *texts, rest = (self._partial_mark + data).split(MARK)
@@ -62,7 +63,7 @@ class WorkerOutput:
         return failure
 
     def close(self) -> None:
-        """Store the rest and close the file.
+        """Store the rest of the output and close the file.
 
         Called when the worker has ended.
         """

@@ -1,1 +1,1 @@
-"""What has happened, durably? The logs of studies, in SQLite."""
+"""Where is the log of each study stored?"""

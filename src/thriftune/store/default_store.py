@@ -1,7 +1,8 @@
 """Find the user's default store.
 
-The first of these that is set decides: $THRIFTUNE_STORE, $THRIFTUNE_HOME, `[store]` in the configuration file, and
-else ~/.thriftune. The configuration file is thriftune/config.toml in $XDG_CONFIG_HOME or ~/.config.
+It is named by the first of these that is set: $THRIFTUNE_STORE, $THRIFTUNE_HOME, and `[store]` in the
+configuration file. If none is set, it is in ~/.thriftune. The configuration file is thriftune/config.toml in
+$XDG_CONFIG_HOME or ~/.config.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from pathlib import Path
 from thriftune.errors import SettingError
 
 STORE_FILE = "studies.db"
-"""The file name of a store if only its folder is given."""
+"""The file name of a store for which only the folder is given."""
 
 _KEYS = {"store": ("path",)}
-"""The keys of each table of the configuration file."""
+"""The allowed keys of each table of the configuration file."""
 
 
 def config_file() -> Path:
-    """Return the path of the configuration file, which need not exist."""
+    """Return the path of the configuration file, whether or not it exists."""
     home = os.environ.get("XDG_CONFIG_HOME", "")
     # The XDG specification requires that relative paths are ignored.
     folder = Path(home) if Path(home).is_absolute() else Path("~/.config").expanduser()
@@ -29,7 +30,7 @@ def config_file() -> Path:
 
 
 def default_store() -> str | Path:
-    """Return the path or URL of the store that is used if the user names none."""
+    """Return the path or URL of the default store."""
     if store := os.environ.get("THRIFTUNE_STORE"):
         return store
     if home := os.environ.get("THRIFTUNE_HOME"):
@@ -63,7 +64,7 @@ def _configured_store(file: Path) -> str | Path | None:
         raise SettingError(f'{file}: path: {path!r} must be a path or URL of a store, such as "~/studies.db"')
     if "://" in path or path == ":memory:":
         return path
-    slash = "/" if path.endswith("/") else ""  # marks a folder
+    slash = "/" if path.endswith("/") else ""  # the slash says that the path is a folder
     return f"{file.parent / Path(path).expanduser()}{slash}"
 
 

@@ -1,9 +1,10 @@
-"""One lock for each study, which its driver holds while it lives.
+"""Lock studies, so that each has at most one driver.
 
-The lock of a store in a file is an flock. The kernel releases it when the process dies, even by SIGKILL. It
-excludes threads of one process as well as other processes. The content of a lock file names the holder, and has
-no meaning while nobody holds the lock. A lock file is removed only with its study. If it were removed after each
-drive, two drivers could both hold a lock: one on the removed file, and one on a new file of the same name.
+If the store is a file, the lock of a study is an flock on a lock file. The kernel releases it when the process
+dies, even by SIGKILL. It excludes other threads of the same process as well as other processes. The content of a
+lock file names the holder. It has no meaning while no process holds the lock. A lock file is removed only with
+its study. If it were removed after each drive, two drivers could hold a lock: one on the removed file, and one
+on a new file of the same name.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from thriftune.store.protocol import DriverInfo
 PATIENCE_SECONDS = 0.5
 """How long a driver tries to get its lock.
 
-Others may hold it for a short time: a process that reads who the driver is, or a child that a killed driver has
-forked and that has not called exec yet.
+Another process may hold it for a short time: one that finds out which process is the driver, or a child that a
+killed driver has forked and that has not called exec yet.
 """
 
 
 class LockHeld(Exception):
-    """Another driver holds the lock."""
+    """Raised if another driver holds the lock."""
 
     def __init__(self, holder: DriverInfo) -> None:
         super().__init__(holder)
@@ -40,7 +41,7 @@ class Locks(Protocol):
     """The locks of one store. `study` is the id of the study in the store."""
 
     def hold(self, study: int) -> AbstractContextManager[None]:
-        """Hold the study's lock for the time of a `with` block. Raises LockHeld."""
+        """Hold the study's lock during a `with` block. Raises LockHeld."""
 
     def holder(self, study: int) -> DriverInfo | None:
         """Return the process that holds the study's lock; None if no process does."""
@@ -58,7 +59,7 @@ class MemoryLocks:
     @contextmanager
     def hold(self, study: int) -> Iterator[None]:
         own = _this_process()
-        # setdefault() is atomic: only one of two threads gets its own object back.
+        # setdefault() is atomic: of two threads, only one gets its own object back.
         if (holder := self._holders.setdefault(study, own)) is not own:
             raise LockHeld(holder)
         try:
@@ -74,7 +75,7 @@ class MemoryLocks:
 
 
 class FileLocks:
-    """The locks of a store in a file: one lock file for each study, all in one folder."""
+    """The locks of a store in a file: a lock file for each study, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -97,7 +98,7 @@ class FileLocks:
             # In a forked child the file is already closed, and the parent keeps the lock.
             if file in _open_locks:
                 _open_locks.remove(file)
-                # Closing is not enough: a child that has not called exec yet may have the file open, too.
+                # Closing does not suffice: a child that has not called exec yet may have the file open, too.
                 fcntl.flock(file, fcntl.LOCK_UN)
                 os.close(file)
 

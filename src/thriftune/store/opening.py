@@ -12,12 +12,13 @@ from thriftune.store.protocol import Store
 
 
 def open_store(where: str | Path | None = None, *, create: bool = True) -> Store:
-    """Open the store at `where`: a file or folder, "sqlite:///path", ":memory:", or None for the default store.
+    """Open a store.
 
-    Without `create`, raise StudyNotFound if the store does not exist, and do not create it. Commands that only
-    show studies use this.
+    - `where`: the path of a file or folder, "sqlite:///path", ":memory:", or None for the default store.
+    - `create`: create the store if it does not exist. Otherwise StudyNotFound is raised. Commands that only show
+      studies do not create a store.
     """
-    # Imported here, so that other users of this module do not load a database.
+    # Imported here, so that sqlite3 is loaded only if a store is opened.
     from thriftune.store.sqlite import SqliteStore
 
     if where is None:
@@ -40,9 +41,9 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
 
 @contextmanager
 def use_store(store: str | Path | Store | None, *, create: bool = True) -> Iterator[Store]:
-    """Open the store for the time of a `with` block.
+    """Open a store for the time of a `with` block.
 
-    A store that is passed as an object stays open afterwards.
+    A Store object is yielded unchanged, and stays open afterwards. The arguments are those of open_store().
     """
     if store is None or isinstance(store, (str, Path)):
         with open_store(store, create=create) as opened:

@@ -1,11 +1,13 @@
-"""Write and read the output of each attempt, in files of limited size in the trial's folder.
+"""Write and read the output of attempts, in files of limited size.
+
+The files are in the trial's folder:
 
     output/2.log            the first 1 MiB of attempt 2
-    output/2.7340032.log    a later part, which begins after 7340032 bytes of output; the last two parts are kept
+    output/2.7340032.log    a later part, which begins after 7340032 bytes of output; only the last two exist
     output/2-rank1.log      the output of the worker with rank 1 in a gang
 
-The name of each part contains the position at which it begins. A reader therefore knows how much was left out
-between two parts, even if the writer was killed. An attempt that prints nothing has no file.
+The name of each later part contains the position at which it begins. A reader therefore knows how many bytes
+between two parts were removed, even if the writer was killed. An attempt that prints nothing has no file.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import re
 from pathlib import Path
 
 PART_BYTES = 1 << 20
-"""The size of a part: large enough for most outputs, small enough for a reader's memory."""
+"""The largest size of a part: most outputs fit into one part, and a reader's memory holds several."""
 
 LAST_PARTS = 2
 """The number of parts kept after the first: one complete part, and the one being written."""
@@ -32,15 +34,16 @@ class OutputWriter:
     def __init__(self, trial_folder: str | Path, attempt: int, rank: int = 0) -> None:
         self._folder = _folder(trial_folder)
         self._stem = f"{attempt}-rank{rank}" if rank else str(attempt)
-        self._offset = 0  # the number of bytes printed, stored or not
-        self._room = 0  # bytes that still fit in the open part; 0 if none is open
+        self._offset = 0  # number of bytes printed until now, stored or discarded
+        self._room = 0  # number of bytes that still fit in the open part; 0 if none is open
         self._fd = -1
         self._last: list[Path] = []  # all existing parts after the first, in order
 
     def write(self, output: bytes) -> OSError | None:
-        """Write output. If some of it cannot be written, leave it out and return the error.
+        """Write output; return the error if some of it cannot be written.
 
-        The next call then begins a new part, because the disk may have space again.
+        The rest of the output is then discarded. The next call begins a new part, because the disk may have space
+        again.
         """
         end = self._offset + len(output)
         try:
@@ -50,7 +53,7 @@ class OutputWriter:
                 written = os.write(self._fd, output[: self._room])
                 output = output[written:]
                 self._offset, self._room = self._offset + written, self._room - written
-                if len(self._last) > LAST_PARTS:  # after the write: an empty part replaces no other one
+                if len(self._last) > LAST_PARTS:  # after the write, so that no part is removed for an empty one
                     self._last.pop(0).unlink(missing_ok=True)
         except OSError as error:
             if self._last and self._room == PART_BYTES:
@@ -60,7 +63,7 @@ class OutputWriter:
         return None
 
     def close(self) -> None:
-        """Close the open part, if any."""
+        """Close the open part, if there is one."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._room = -1, 0
@@ -79,17 +82,17 @@ class OutputWriter:
 
 
 class OutputReader:
-    """Reads the output of one worker of one attempt, also while it is being written."""
+    """Reads the output of one worker of one attempt, even while it is being written."""
 
     def __init__(self, trial_folder: str | Path, attempt: int, rank: int = 0) -> None:
         self._folder = _folder(trial_folder)
         self._attempt, self._rank = attempt, rank
-        self._offset = 0  # the position in the output up to which it was read or left out
+        self._offset = 0  # the position after the last byte that was returned or skipped
 
     def read(self) -> bytes:
         """Return the output since the last call.
 
-        If some was left out, a line says how much.
+        A line in the output says how many bytes are not stored, if any.
         """
         read: list[bytes] = []
         for begins, path in self._parts():
@@ -109,7 +112,7 @@ class OutputReader:
         return b"".join(read)
 
     def _parts(self) -> list[tuple[int, Path]]:
-        """Return the beginning and the path of each part, in order."""
+        """Return (position at which it begins, path) of each part, in order."""
         return sorted(
             (begins, self._folder / name)
             for name, attempt, rank, begins in _all_parts(self._folder)
@@ -118,7 +121,7 @@ class OutputReader:
 
 
 def read_output(trial_folder: str | Path, attempt: int, rank: int = 0) -> str:
-    """Return the stored output of an attempt; empty if it has none."""
+    """Return the stored output of one worker of an attempt; empty if it has none."""
     return OutputReader(trial_folder, attempt, rank).read().decode(errors="replace")
 
 
@@ -133,7 +136,7 @@ def _folder(trial_folder: str | Path) -> Path:
 
 
 def _all_parts(folder: Path) -> list[tuple[str, int, int, int]]:
-    """Return the file name, attempt, rank and beginning of each part."""
+    """Return (file name, attempt, rank, position at which it begins) of each part."""
     try:
         names = [path.name for path in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):

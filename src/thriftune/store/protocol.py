@@ -1,7 +1,8 @@
-"""The protocol of stores. A store keeps the log of each study, from which all else can be computed.
+"""The protocol of stores, which keep the logs of studies.
 
-A log is a sequence of entries (events.Event) that are numbered from 1. Entries are only ever appended. One
-driver at a time writes the log of a study. Any number of readers, in any process, can read it at any time.
+A log is a sequence of entries (events.Event) that are numbered from 1. Entries are only appended, and never
+changed. The state of a study can be computed from its log. One driver at a time writes the log. Any number of
+readers, in any process, can read it at any time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from thriftune.state.events import Event
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """The process that drives a study, and the time at which it began, in unix seconds."""
+    """The process that drives a study.
+
+    - `since`: the time at which it began to drive the study, in unix seconds.
+    """
 
     pid: int
     host: str
@@ -26,11 +30,14 @@ class DriverInfo:
 
 @dataclass(frozen=True, slots=True)
 class StudyListing:
-    """A study as a list of studies shows it. Creating it does not need the study's log.
+    """The data of a study for a list of studies. The store creates it without the log.
 
+    - `created_at`: in unix seconds.
+    - `summary`: the result of summarize(); empty if the store has none.
     - `entries`: the length of the log.
     - `driver`: the process that drives the study now; None if no process does.
-    - `damage`: a sentence that says what cannot be read, else empty. If set, `spec` and `summary` are empty.
+    - `damage`: what cannot be read, as a sentence; empty if the study is not damaged. Otherwise `spec` and
+      `summary` are empty.
     """
 
     name: str
@@ -45,7 +52,7 @@ class StudyListing:
 class Store(Protocol):
     """A durable collection of studies.
 
-    - Errors: every method with the name of a study, except create(), raises StudyNotFound if the store has no
+    - Errors: every method with the parameter `name`, except create(), raises StudyNotFound if the store has no
       study of this name. Any method raises StoreError if the store itself fails. spec(), length() and read()
       raise StudyDamaged if they cannot read what is stored. All other methods also work with a damaged study.
     - Atomicity: a method that writes has written everything when it returns, and nothing when it raises.
@@ -57,19 +64,22 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """The path or URL with which open_store() opens this store again."""
+        """Return the path or URL with which open_store() opens this store."""
 
     @property
     def folder(self) -> Path:
-        """The default folder for files of studies, such as checkpoints.
+        """Return the default folder for files of studies, such as checkpoints.
 
-        Each store has its own.
+        Each store has a folder of its own.
         """
 
     def create(self, name: str, spec: Mapping[str, Any], at: float, entries: Sequence[Event] = ()) -> None:
         """Add a study whose log begins with `entries`.
 
-        `spec` is any JSON. Raises StudyExists.
+        Raises StudyExists.
+
+        - `spec`: any object that JSON can represent.
+        - `at`: the time of creation, in unix seconds.
         """
 
     def spec(self, name: str) -> dict[str, Any]:
@@ -81,44 +91,46 @@ class Store(Protocol):
     def append(
         self, name: str, after: int, entries: Sequence[Event], summary: Mapping[str, Any] | None = None
     ) -> None:
-        """Append entries to a log that has `after` entries, and replace the summary unless it is None.
+        """Append entries to a study's log, and replace the summary unless it is None.
 
-        Raises StoreConflict if the log has another number of entries, because another driver wrote to it. The
-        entries survive the death of the machine only after sync(), which takes longer than the append itself.
+        The entries survive the death of the machine only after sync(), which takes longer than the append itself.
+
+        `after`: the number of entries of the log before. Raises StoreConflict if the log has another number of
+        entries, because another driver wrote to it.
         """
 
     def sync(self) -> None:
-        """Make everything that was appended survive the death of the machine."""
+        """Write all appended entries to disk, so that they survive the death of the machine."""
 
     def read(self, name: str, after: int = 0) -> list[Event]:
-        """Return all entries from number after + 1 on, in order.
+        """Return all entries whose number is greater than `after`, in order.
 
-        Codec has checked their values.
+        Their values were checked by events.Codec.
         """
 
     def length(self, name: str) -> int:
         """Return the number of entries of the log."""
 
     def studies(self) -> list[StudyListing]:
-        """Return every study, the newest first, including damaged ones.
+        """Return all studies, the newest first, including damaged ones.
 
-        The cost does not depend on the logs.
+        The time that this takes does not depend on the length of the logs.
         """
 
     def drive(self, name: str) -> AbstractContextManager[None]:
         """Make this process the study's only driver for the time of a `with` block.
 
-        Raises StudyBusy if the study has a driver, in any process. A driver that dies, in any way, stops being the
-        driver at once.
+        Raises StudyBusy if the study already has a driver, in any process. A process that dies, for whatever
+        reason, is not the driver any more.
         """
 
     def driver(self, name: str) -> DriverInfo | None:
         """Return the process that drives the study now; None if no process does."""
 
     def request(self, name: str, what: str, at: float) -> None:
-        """Leave a request for the study's driver, such as "stop".
+        """Store a request to the study's driver, such as "stop".
 
-        It stays until a driver takes it.
+        It stays until a driver takes it. `at`: unix seconds.
         """
 
     def take_requests(self, name: str) -> list[str]:

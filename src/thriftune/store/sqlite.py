@@ -1,9 +1,10 @@
-"""A store in one SQLite file. It needs no server, and readers never block the writer.
+"""The store in one SQLite file.
 
-Commits go to the write-ahead log, the -wal file. A commit survives the death of any process at once. It survives
-a power cut only after sync(), because SQLite runs with synchronous = NORMAL and does not sync the log on every
-commit. SQLite calls it a checkpoint when the log is copied into the main file. This happens when a study is
-created, every few seconds while a study runs, and at the end of a drive.
+It needs no server, and readers never block the writer. Commits go to the write-ahead log, the -wal file. A
+commit survives the death of any process at once. It survives a power cut only after sync(), because SQLite runs
+with synchronous = NORMAL and does not sync the log on every commit. In SQLite, a checkpoint is a copy of the
+write-ahead log into the main file. It is made when a study is created, every few seconds while a study runs, and
+at the end of a drive.
 """
 
 from __future__ import annotations
@@ -41,14 +42,17 @@ ADD_ENTRY = "INSERT INTO log (study, number, kind, trial, at, body) VALUES (?, ?
 
 
 class SqliteStore:
-    """The studies in one SQLite file, or in the memory of this object if `path` is None."""
+    """The studies in one SQLite file.
+
+    If `path` is None, the studies are in memory, and end with this object.
+    """
 
     def __init__(self, path: Path | None, *, create: bool = True) -> None:
         # Resolved, so that all processes with this file use the same locks.
         self._path = path and path.expanduser().resolve()
         # One thread at a time may use the connection. Re-entrant, because a transaction may run a query.
         self._mutex = threading.RLock()
-        self._ids: dict[str, int] = {}  # ids of studies by name, for append(); no id is ever used twice
+        self._ids: dict[str, int] = {}  # a cache of the ids of studies by name, for append(); no id is used twice
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._locks: Locks = MemoryLocks()
         self._read_only = False
@@ -110,7 +114,7 @@ class SqliteStore:
             db.execute("UPDATE studies SET spec = ? WHERE id = ?", (text, self._id(name)))
 
     def studies(self) -> list[StudyListing]:
-        # Read as blobs: SQLite's own conversion fails for all rows if one text is not valid.
+        # The texts are read as blobs, because SQLite's conversion to text fails for all rows if one is not valid.
         rows = self._rows(
             "SELECT id, CAST(name AS BLOB), created_at, CAST(spec AS BLOB), CAST(summary AS BLOB), entries "
             "FROM studies LEFT JOIN heads ON study = id ORDER BY created_at DESC, id DESC"
@@ -248,9 +252,10 @@ class SqliteStore:
     # --- opening ------------------------------------------------------------------------------------------
 
     def _check_path(self, path: Path, create: bool) -> None:
-        """Create the store's folder.
+        """Check the path of the store, and create its folder if needed.
 
-        Raise an error if the file cannot be a store, or must exist and does not.
+        With `create`, also creates the file. Raises an error if the file cannot be a store, or if it does not
+        exist and shall not be created.
         """
         if not create and not (path.exists() and path.stat().st_size):
             raise StudyNotFound(
@@ -268,17 +273,17 @@ class SqliteStore:
         except OSError as error:
             raise StoreError(f"store {path}: its folder cannot be made ({error.strerror})") from error
         if create:
-            # Others must not write to the file, whatever the umask: resuming a study runs code that its store
-            # names. mknod() creates the file without opening it. Closing the file would release the locks of
-            # other threads. If this fails, SQLite raises the error.
+            # No other user may write to the file, whatever the umask is, because resuming a study runs code that
+            # the store names. mknod() creates the file without opening it, because closing a file releases the
+            # locks that other threads have on it. If mknod() fails, SQLite raises the error.
             with suppress(OSError):
                 os.mknod(path, 0o644)
 
     def _mode(self, path: Path, create: bool) -> str:
-        """Return the parameters with which SQLite opens the file.
+        """Return the URL parameters with which SQLite opens the file.
 
         A user without write permission can use existing -wal and -shm files, but cannot create them. If they do
-        not exist, SQLite needs a promise that the file will not change. _rows() checks that it did not.
+        not exist, SQLite must be told that the file is immutable. _rows() checks that it did not change.
         """
         if create or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             return "mode=rwc" if create else "mode=rw"
@@ -289,7 +294,10 @@ class SqliteStore:
         return "mode=ro&immutable=1"
 
     def _check_file(self) -> None:
-        """Raise StoreError if the file was removed or replaced, which SQLite does not notice."""
+        """Raise StoreError if the file was removed or replaced.
+
+        SQLite does not notice this.
+        """
         if self._path is None:
             return
         try:
@@ -331,9 +339,9 @@ class SqliteStore:
                 db.execute(statement)
 
     def _enable_wal(self) -> bool:
-        """Switch the write-ahead log on; return whether it works.
+        """Switch the write-ahead log on; return whether it works here.
 
-        Retry while other processes open the new file, because SQLite does not wait for them here.
+        Retries while other processes open the new file, because SQLite does not wait for them.
         """
         give_up_at = time.monotonic() + BUSY_SECONDS
         while True:
@@ -359,7 +367,10 @@ class SqliteStore:
 
     @contextmanager
     def _writing(self, *, sync: bool = True) -> Iterator[sqlite3.Connection]:
-        """Run a `with` block as a transaction, which is committed at its end or rolled back on an error."""
+        """Run a `with` block as a transaction.
+
+        It is committed at the end of the block, or rolled back after an error. `sync`: sync the commit to disk.
+        """
         if self._read_only:
             raise StoreError(f"store {self._where}: {ADVICE[sqlite3.SQLITE_READONLY]}")
         with self._mutex, self._errors():
@@ -395,7 +406,7 @@ class SqliteStore:
     def _rows(self, select: str, *values: object) -> list[Any]:
         """Return all rows of a query.
 
-        An unfinished query would prevent checkpoints of the write-ahead log.
+        All rows are fetched at once, because an unfinished query prevents checkpoints of the write-ahead log.
         """
         with self._mutex, self._errors():
             try:
@@ -425,9 +436,9 @@ class SqliteStore:
 
     @contextmanager
     def _driving(self, name: str) -> Iterator[int]:
-        """Hold the study's lock for the time of a `with` block, which gets the study's id.
+        """Hold the study's lock during a `with` block, and yield the study's id.
 
-        Raises StudyBusy.
+        Raises StudyBusy if another driver holds the lock.
         """
         study = self._id(name)
         with ExitStack() as stack:
@@ -466,7 +477,7 @@ def _rows(study: int, after: int, entries: Sequence[Event]) -> list[tuple[object
 
 
 def _json_object(text: object) -> dict[str, Any]:
-    """Return the JSON object in a blob. Raises ValueError for anything else."""
+    """Return the JSON object in a blob; raise ValueError if it has none."""
     try:
         value = json.loads(text if isinstance(text, bytes) else b"")
     except RecursionError as error:
@@ -477,14 +488,14 @@ def _json_object(text: object) -> dict[str, Any]:
 
 
 def _length(value: object) -> int:
-    """Return the length of a log. Raises ValueError for anything else."""
+    """Return a stored length of a log; raise ValueError if it is not a length."""
     if not isinstance(value, int) or value < 0:
         raise ValueError(f"{short(value)} is not a number of entries")
     return value
 
 
 def _time(value: object) -> float:
-    """Return a time in unix seconds. Raises ValueError for anything else."""
+    """Return a stored time in unix seconds; raise ValueError if it is not a time."""
     if not isinstance(value, float) or not is_time(value):
         raise ValueError(f"{short(value)} is not a time")
     return value

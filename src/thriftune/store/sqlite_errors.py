@@ -1,4 +1,7 @@
-"""Translate errors of SQLite and of the disk into errors that tell the user what to do."""
+"""Translate errors of SQLite and of the disk into errors for users.
+
+Their messages tell the user what to do.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from pathlib import Path
 from thriftune.errors import StoreError, StoreFull
 
 BUSY_SECONDS = 60.0
-"""How long to wait for commits of other studies' drivers. A commit takes well under a millisecond."""
+"""How long to wait for commits of other studies' drivers. A commit usually takes less than a millisecond."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 PROBE_BYTES = 65536
-"""The size of a write that tests whether the disk is full: more than any single write of SQLite."""
+"""The size of a write that tests whether the disk is full: larger than any single write of SQLite."""
 
 ADVICE = {
     sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_SECONDS:.0f} s; end that program",
@@ -31,14 +34,17 @@ ADVICE = {
     sqlite3.SQLITE_NOTADB: "the file is not a database; name another file",
     sqlite3.SQLITE_READONLY: "it cannot be written; put the store where you may write",
 }
-"""What is wrong and what to do, by SQLite's error code."""
+"""By SQLite's error code: a text that says what is wrong and what to do."""
 
 
 @contextmanager
 def translated_errors(path: Path | None, *, read_only: bool) -> Iterator[None]:
-    """Raise errors of SQLite and of the disk as StoreError, or as StoreFull if the disk is full.
+    """Translate errors in a `with` block to StoreError, or to StoreFull if the disk is full.
 
-    `path`: the file of the store; None for a store in memory. `read_only`: the user may not write to it.
+    These are errors of SQLite and of the disk.
+
+    - `path`: the file of the store; None for a store in memory.
+    - `read_only`: the user may not write to the store.
     """
     name = path or "memory"
     try:
@@ -61,7 +67,7 @@ def translated_errors(path: Path | None, *, read_only: bool) -> Iterator[None]:
 def _is_disk_full(error: sqlite3.Error, path: Path | None) -> bool:
     """Return whether SQLite failed because the disk is full.
 
-    SQLite reports some such failures as IO errors.
+    SQLite reports some of these failures as IO errors.
     """
     if error_code(error) != sqlite3.SQLITE_IOERR or _extended_code(error) == sqlite3.SQLITE_IOERR_SHORT_READ:
         return error_code(error) == sqlite3.SQLITE_FULL
@@ -77,9 +83,9 @@ def _is_disk_full(error: sqlite3.Error, path: Path | None) -> bool:
 
 
 def error_code(error: BaseException | None) -> int:
-    """Return the error code of SQLite: the low byte of the extended code.
+    """Return the SQLite error code of an error; 0 if the error is not one of SQLite.
 
-    Returns 0 for any other error.
+    It is the low byte of the extended error code.
     """
     return _extended_code(error) & 0xFF
 

@@ -8,9 +8,9 @@ APPLICATION_ID = 0x74687266
 VERSION = 1
 """The version of the schema. A store of a later version is refused."""
 
-# AUTOINCREMENT: the id of a deleted study is never used again, so a process that still has it cannot reach
-# another study. SQLite writes whole rows. Every append changes `heads`, so this table does not contain the long
-# spec, which rarely changes.
+# AUTOINCREMENT ensures that the id of a deleted study is never used again. A process that still has the id thus
+# cannot reach another study. SQLite writes whole rows, and every append changes a row of `heads`. Therefore this
+# table does not contain the spec, which is long and rarely changes.
 SCHEMA = f"""
 CREATE TABLE studies (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

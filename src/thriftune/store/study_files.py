@@ -1,13 +1,13 @@
-"""The folder of a study's own files, and how it is found, claimed, renamed and removed.
+"""Find, claim, rename and remove the folder with a study's files.
 
     owner             the id of the study that owns the folder
     function.pickle   the training function of a script
     run/              files of the engine while it runs, such as spool files
     trials/7/         the checkpoints and output of trial 7, and the state that a command saves
 
-By default the folder is in a folder beside the store. Both may be moved or copied together while no study runs.
-The folder has the name of its study. After a study was renamed, the folder has the earlier name until it is
-moved.
+By default, the folder is in Store.folder, beside the store. While no study runs, the store and this folder may be
+moved or copied together. The name of a study's folder is the name of the study. After a study was renamed, its
+folder has the earlier name until move() is called.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class StudyFiles:
 
     @classmethod
     def of(cls, spec: Spec, store: Store) -> StudyFiles:
-        """Return the files of the study in the folder that has them now."""
+        """Return the study's files, in the folder where they are now.
+
+        The folder of a renamed study may still have its earlier name.
+        """
         home = Path(spec.storage) if spec.storage else store.folder
         files = cls(home / spec.name, spec.id)
         if spec.moved_from and not files._is_owned():
@@ -42,9 +45,10 @@ class StudyFiles:
         return files
 
     def move(self, name: str) -> StudyFiles:
-        """Rename the folder to `name` if this study owns it and the name is free; return the files.
+        """Rename the folder to `name`; return the files in their new folder.
 
-        Called after the study was renamed. The next driver calls it again, because the process that renamed the
+        Returns the unchanged files if the study does not own the folder, or the name is not free. Called after the
+        study was renamed. The next driver calls it again, because the process that renamed the
         study may have been killed before it renamed the folder.
         """
         moved = StudyFiles(self.folder.with_name(name), self.owner)
@@ -83,13 +87,17 @@ class StudyFiles:
 
     @property
     def is_free(self) -> bool:
-        """Return whether the study may use the folder: it owns it, or the folder is empty."""
+        """Return whether the study may use the folder.
+
+        It may if it owns the folder, or if the folder is empty.
+        """
         return self._is_owned() or (self.folder.is_dir() and not any(self.folder.iterdir()))
 
     def claim(self) -> None:
-        """Create the folder if needed and make this study its owner. No other user may write to it then.
+        """Create the folder if needed, and make this study its owner.
 
-        Raises StudyMismatch if another study owns it.
+        Also removes the permission of other users to write to it. Raises StudyMismatch if another study owns the
+        folder.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = self.folder.stat()
@@ -107,10 +115,10 @@ class StudyFiles:
         unfinished.replace(self._owner_file)
 
     def remove(self) -> Path | None:
-        """Remove the study's files, and the folder if it is then empty. Return the folder if it still exists.
+        """Remove the study's files, and the folder if it is then empty.
 
-        Files that thriftune did not create stay, because a user may have created the folder for other purposes.
-        Symbolic links are neither followed nor removed.
+        Returns the folder if it still exists, else None. Files that thriftune did not create stay, because a
+        user may have created the folder for other purposes. Symbolic links are neither followed nor removed.
         """
         if self._is_owned() and not self.folder.is_symlink():
             trials = self.folder / "trials"

@@ -1,11 +1,11 @@
-"""Guard the write-ahead log of SQLite, the -wal file beside a store, against removal and truncation.
+"""Guard the write-ahead log of SQLite against removal and truncation.
 
-Commits go to this file. A checkpoint copies them into the main file.
+The log is the -wal file beside a store. Commits go to this file. A checkpoint copies them into the main file.
 
-SQLite keeps the file open and does not notice when another program changes it. If the file is removed, SQLite
-goes on writing to a file that no later process finds. If it is cut, SQLite copies the missing part into the main
-file as zeros. The -shm file beside it contains the index of the log and its locks. If that file is removed, two
-processes may write to the log at the same time.
+SQLite keeps the log open and does not notice when another program changes it. If the log is removed, SQLite
+continues to write to a file that no later process finds. If it is cut, SQLite copies zeros into the main file in
+place of the missing part. The -shm file beside it contains the index of the log and its locks. If that file is
+removed, two processes may write to the log at the same time.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ CHECKPOINT_SECONDS = 5.0
 """The longest time for which a commit is only in the log. A checkpoint for each commit would be too slow."""
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
-"""PASSIVE does not wait. What a reader still needs is copied by the next checkpoint."""
+"""PASSIVE does not wait for readers. The next checkpoint copies the part that a reader still needs."""
 
 RESCUE_SECONDS = 10.0
-"""How long to try to copy a removed log into the main file. Readers can delay it by some milliseconds."""
+"""How long to try to copy a removed log into the main file. Readers can delay the copy by some milliseconds."""
 
 _HEADER_BYTES = 32
-"""The header contains random numbers. SQLite draws new ones whenever it overwrites the log from its beginning."""
+"""The size of the log's header. It contains random numbers, which change when SQLite overwrites the log from its
+beginning."""
 
 
 def companion_path(store: Path, suffix: str) -> Path:
-    """Return the path of a file or folder beside the store that belongs to it."""
+    """Return the path of a file or folder that belongs to the store.
+
+    It is beside the store, and its name is that of the store with the suffix.
+    """
     return store.with_name(f"{store.name}{suffix}")
 
 
@@ -42,7 +46,10 @@ def modification_stamp(store: Path) -> tuple[int, ...]:
 
 
 def has_no_log(store: Path) -> bool:
-    """Return whether no program has the store open and no log is left, so that the main file is complete."""
+    """Return whether the main file is complete.
+
+    This is so if no program has the store open, and no log is left.
+    """
     log = companion_path(store, "-wal")
     return not companion_path(store, "-shm").exists() and not (log.exists() and log.stat().st_size)
 
@@ -55,10 +62,8 @@ class WriteAheadLog:
         self._store = store
         self._path = companion_path(store, "-wal")
         self._file: int | None = None  # open from this connection's first transaction on
-        self._index: os.stat_result | None = (
-            None  # of the -shm file that SQLite has open; None as long as _file is
-        )
-        self._header, self._size = b"", 0  # the header and size of the file after the last commit
+        self._index: os.stat_result | None = None  # of the -shm file that SQLite has open; None if _file is None
+        self._header, self._size = b"", 0  # header and size in bytes of the file after the last commit
         self._ahead = False  # the log has commits that are not in the main file
         self._checkpointed_at = float("-inf")  # monotonic seconds
 
@@ -77,7 +82,7 @@ class WriteAheadLog:
         self._remember()
 
     def committed(self) -> None:
-        """Note the state of the file, which is valid now. Called after each commit."""
+        """Remember the present state of the file as valid. Called after each commit."""
         self._ahead = True
         self._remember()
 
@@ -92,15 +97,18 @@ class WriteAheadLog:
             self._copy()
 
     def checkpoint_if_due(self) -> None:
-        """Make a checkpoint if the last one was CHECKPOINT_SECONDS ago and new commits exist."""
+        """Make a checkpoint if one is due.
+
+        It is due if new commits exist, and the last checkpoint was CHECKPOINT_SECONDS ago.
+        """
         if self._ahead and time.monotonic() - self._checkpointed_at >= CHECKPOINT_SECONDS:
             self.checkpoint()
 
     def check(self) -> None:
         """Raise StoreError if the file was removed or cut since the last commit.
 
-        Called before each commit, so that no commit is confirmed that is not safe. This process can still read a
-        removed file, and copies its content into the main file first.
+        Called before each commit, so that no commit is lost after it was confirmed. This process can still read a
+        removed file, and copies its content into the main file before it raises the error.
         """
         if self._is_cut:
             self._empty()
@@ -119,7 +127,10 @@ class WriteAheadLog:
             )
 
     def prepare_to_close(self) -> None:
-        """Empty a cut file, because SQLite would copy it into the main file when its last connection closes."""
+        """Empty the file if it was cut.
+
+        SQLite would otherwise copy it into the main file when its last connection closes.
+        """
         if self._is_cut:
             self._empty()
 
@@ -148,19 +159,19 @@ class WriteAheadLog:
 
     @property
     def _is_cut(self) -> bool:
-        """Return whether the file has lost a part.
+        """Return whether another program has cut the file.
 
-        SQLite extends or overwrites it, but never shortens it.
+        SQLite itself extends or overwrites it, but does not shorten it.
         """
         if self._file is None:
             return False
         header = os.pread(self._file, _HEADER_BYTES, 0)
         if header == self._header:
             return os.fstat(self._file).st_size < self._size
-        return not any(header)  # cut, and perhaps written to since, after the old end
+        return not any(header)  # zeros: the file was cut, and SQLite has then written after the old end
 
     def _remember(self) -> None:
-        """Note the header and the size of the file."""
+        """Remember the present header and size of the file."""
         assert self._file is not None
         self._header = os.pread(self._file, _HEADER_BYTES, 0)
         self._size = os.fstat(self._file).st_size
@@ -171,9 +182,10 @@ class WriteAheadLog:
         os.ftruncate(self._file, 0)
 
     def _copy(self) -> tuple[int, int] | None:
-        """Copy the log into the main file; return its length and the part copied, in pages. None if it failed.
+        """Copy the log into the main file.
 
-        A failure is not an error, because the commits are still in the log.
+        Returns (pages in the log, pages copied), or None if the copy failed. A failure is not an error, because
+        the commits are still in the log.
         """
         self._checkpointed_at = time.monotonic()
         try:
