@@ -1,1 +1,1 @@
-"""Who rents machines to us?"""
+"""From where does a study get its machines?"""

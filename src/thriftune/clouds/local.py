@@ -1,4 +1,4 @@
-"""The cloud whose only machine is the one that the driver runs on."""
+"""The cloud whose only machine is the one on which the driver runs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ def cores() -> int:
 
 
 class LocalCloud:
-    """A cloud with one machine: this one.
+    """A cloud with one machine: the one on which the driver runs.
 
-    It is never rented.
-
-    It is priced like the smallest rented machine with as many cores, so that a local study shows a cost, too.
+    The machine cannot be rented. Its price is that of the smallest machine of the catalog with as many cores, so
+    that a local study shows a cost, too.
     """
 
     def __init__(self, slots: int) -> None:

@@ -1,8 +1,9 @@
-"""Checks that a Ray cluster can start nodes, before a study waits for them.
+"""Check that a Ray cluster can start nodes, before a study waits for them.
 
-Every head runs Ray's monitor. Without an autoscaler configuration, the monitor starts no nodes, and reports each
-node as a type of its own, named after the node. With a configuration, it reports the node types of the
-configuration. Version 2 of the autoscaler writes no such report, so clusters that use it are not checked.
+Every head runs Ray's monitor. Without an autoscaler configuration, the monitor starts no nodes. It then reports a
+separate node type for each node, with the id of the node as its name. With a configuration, it reports the node
+types of the configuration. Version 2 of the autoscaler writes no such report, so clusters that use it are not
+checked.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ REPORT_WAIT_SECONDS = 12.0
 _POLL_SECONDS = 0.25
 
 _TYPE_OF_ONE_NODE = re.compile(r"node_[0-9a-f]{56}")
-"""The node type that a monitor without a configuration reports: the id of the node."""
+"""The name of a node type that a monitor without a configuration reports: the id of the node."""
 
 
 def starts_no_nodes(report: bytes | None) -> bool | None:
@@ -42,7 +43,7 @@ def check_autoscaler(
 ) -> None:
     """Raise SettingError if the cluster certainly cannot start nodes of these types.
 
-    A cluster whose autoscaler writes no report passes the check. `machines`: names of node types.
+    A cluster whose autoscaler writes no report passes the check. `machines`: the names of the node types.
     """
     if cluster.started:
         raise SettingError(

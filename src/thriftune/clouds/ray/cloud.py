@@ -1,20 +1,20 @@
 """The cloud that rents the nodes of a Ray cluster from its autoscaler.
 
-A node that no study has rented is shared: it is a machine of every study that uses the cluster. How many workers
-each study may have there is computed in sharing.py and other_studies.py. A node that this study has rented is its
-own until it is released.
+A node that no study has rented is shared: every study that uses the cluster may use it as a machine. The number of
+workers that each study may have there is computed in sharing.py and other_studies.py. A node that this study has
+rented belongs to this study alone until it is released.
 
-To rent a machine, the cloud claims a whole node with the labels of the wanted type, but not on nodes that are
-rented already. The autoscaler then starts a node, and the claim tells which one. The cloud then claims one byte of
-memory on it, so that the autoscaler does not end the node as idle while no trial runs there. To release the
-machine, the cloud ends that claim, and the autoscaler ends the node after its idle timeout. Claims end with the
-driver, so an abandoned node costs no more than the idle timeout.
+To rent a machine, the cloud claims a whole node with the labels of the wanted type. The claim excludes nodes
+that are already rented. The autoscaler then starts a node, and Ray assigns it to the claim. The cloud then
+claims one byte of memory on it, so that the autoscaler does not end the node as idle while no trial runs there.
+To release the machine, the cloud ends that claim, and the autoscaler ends the node after its idle timeout.
+Claims end with the driver, so an abandoned node costs no more than the idle timeout.
 
-The alternative, Ray's request_resources(), was rejected. It holds one request for the whole cluster, so one study
-replaces the request of another; one bundle too many makes Ray ignore the whole request; and the request outlives
-the process that made it.
+The cloud does not use Ray's request_resources(), for three reasons. The cluster has only one such request, so
+one study would replace the request of another. Ray ignores the whole request if it has one bundle too many. And
+the request stays when the process that made it has ended.
 
-A maximum price (`max_price`) is not supported: it belongs into the configuration of the node type.
+A maximum price (`max_price`) is not supported. It can be set in the configuration of the node type.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ from thriftune.state.events import (
 )
 
 POLL_SECONDS = 0.2
-"""The shortest time between two looks at the nodes of the cluster."""
+"""The shortest time between two polls of the cluster's nodes."""
 
 MAX_WAIT_SECONDS = 1200.0
-"""How long to wait for a rented machine to start, before the order is refused. The provider seems to have none."""
+"""How long to wait for an ordered machine to start. After this time, the provider probably has none, and the order
+counts as refused."""
 
 _SETTLED_SECONDS = 1.0
 """How long other studies must use the same slots before a MachineShared reports it.
 
-Shorter changes are this study's own: trials that have just ended, or are about to start.
+Shorter changes come from trials of this study that have just ended or are about to start.
 """
 
 _KEEP_ALIVE_BUNDLE = {"memory": 1.0}
@@ -66,7 +67,7 @@ _MEMORY_RESOURCES = ("memory", "object_store_memory")
 
 @dataclass(slots=True)
 class _Order:
-    """A machine that was ordered, and whose node has not started yet."""
+    """An order of a machine whose node has not started yet."""
 
     offer: str
     bundle: Mapping[str, float]
@@ -78,17 +79,17 @@ class _Order:
 class RayCloud:
     """The machines of one study on a Ray cluster.
 
-    Close it before the connection to the cluster.
+    It must be closed before the connection to the cluster is closed.
 
     - `worker`: the resources of one worker, such as {"CPU": 1}. A node has as many slots as workers fit on it.
-    - `known`: the rented machines that are present according to the study's history.
+    - `known`: ids of the rented machines that are present according to the study's history.
     - `types`: the node types that the autoscaler can start. Ray does not list them. Their names are like
       "c7i.large_spot", and their nodes have the labels thriftune.io/instance-type and ray.io/market-type. A type
-      with such a name that is not in the list is assumed to be a machine of the catalog.
-    - `wants`: returns how many workers the study could use now.
+      with such a name that is not in the list is assumed to be a machine type of the catalog.
+    - `wants`: returns the number of workers that the study could use now.
     - `gang`: the number of workers of each trial. Shares are multiples of it.
-    - `machines`: the machines of this study, which the engine reads as well.
-    - `own_workers_on`: returns how many workers of this study have resources on a machine.
+    - `machines`: the machines of this study. The engine reads it, too.
+    - `own_workers_on`: returns the number of this study's workers that have resources on a machine.
     - `driven_until`: when the previous driver was last known to run, in unix seconds. Its claims ended with it, so
       a machine that has ended since is billed until then.
     """
@@ -125,7 +126,7 @@ class RayCloud:
         self._own_workers_on = own_workers_on
 
     def node_of(self, machine: str) -> ClusterNode:
-        """Return the node that a machine is."""
+        """Return the node of a machine."""
         return self._machines.node_of(machine)
 
     def open(self, now: float) -> list[Event]:
@@ -139,7 +140,7 @@ class RayCloud:
             node = alive.get(rented.node)
             if node is not None and node.id not in taken:
                 self._machines[machine] = self._rented_machine(machine, node, rented.price_per_hour, rented.since)
-                if machine not in self._known:  # it started, and the driver died before it recorded that
+                if machine not in self._known:  # the driver died before it recorded that the machine has started
                     events += self._ready_events(machine, rented.offer, now)
         for machine in sorted(self._known - self._machines.keys()):
             events += self._ended_without_driver(machine, rented_before.get(machine), taken, now)
@@ -160,7 +161,7 @@ class RayCloud:
             node_type = find_type(offer, self._types, self._catalog)
         except SettingError as error:
             return [MachineRefused(now, machine, offer, str(error))]
-        # Few types state their memory. Whether it suffices is checked when the node has started.
+        # Few types state their memory. It is therefore checked after the node has started.
         stated = [name for name in self._worker if name in node_type.resources or name not in _MEMORY_RESOURCES]
         if not stated or not workers_that_fit(node_type.resources, {name: self._worker[name] for name in stated}):
             why = f"no worker of {self._worker} fits on it: it has {dict(node_type.resources)}"
@@ -213,7 +214,7 @@ class RayCloud:
         events += self._order_events(alive, taken, now)
         own = {machine.node.id for machine in self._machines.values()}
         for node in alive.values():
-            # The autoscaler starts a node with a type for a study, which will soon note that it has rented it.
+            # A node with a type was started for a study, which will soon write a note that it has rented the node.
             if node.id not in own and node.id not in taken and not node.type:
                 events += self._add_shared_node(node, now)
         for machine in self._machines.values():
@@ -227,8 +228,9 @@ class RayCloud:
     def close(self, now: float) -> list[Event]:
         """Cancel all orders, and end the bills of released machines.
 
-        Machines that are being released are billed until now, and not for the time that their nodes are still
-        idle. The next driver finds rented machines that were not released, until the autoscaler ends their nodes.
+        Machines that are being released are billed until now, but not for the later time in which their nodes are
+        idle. The next driver can use rented machines that were not released, if the autoscaler has not ended their
+        nodes yet.
         """
         events: list[Event] = []
         for machine in [*self._orders]:
@@ -245,7 +247,7 @@ class RayCloud:
     def release_claims(self) -> None:
         """End all claims.
 
-        Called instead of close() when the driver fails and its process goes on.
+        Called instead of close() if the driver has failed but its process still runs.
         """
         for order in self._orders.values():
             order.claim.end()
@@ -258,9 +260,10 @@ class RayCloud:
     # --- shared nodes -------------------------------------------------------------------------------------
 
     def _add_shared_node(self, node: ClusterNode, now: float) -> list[Event]:
-        """Make a node that no study has rented a machine, if a worker fits on it.
+        """Add a node that no study has rented as a machine, if a worker fits on it.
 
-        A node of a type that the study may rent is left out: it has to be rented, which takes no time.
+        A node of a type that the study may rent is not added. The study must rent it, which takes no time
+        because the node already runs.
         """
         machine = f"node-{node.id[-8:]}"
         if type_of(node) in self._types or not self._slots(node):
@@ -272,7 +275,7 @@ class RayCloud:
         return [MachineReady(now, machine, price.title, self._slots(node), price.per_hour, price.known)]
 
     def _use_by_others(self, machine: ClusterMachine, node: ClusterNode, now: float) -> list[Event]:
-        """Return a MachineShared if other studies use more or fewer slots than reported.
+        """Return a MachineShared if the slots that other studies use have changed.
 
         A change is reported once it has lasted for _SETTLED_SECONDS.
         """
@@ -286,9 +289,10 @@ class RayCloud:
         return [MachineShared(now, machine.id, others)]
 
     def _share_events(self, now: float, others: Mapping[str, OtherStudy]) -> list[Event]:
-        """Note what this study wants; return a ShareChanged if its share has changed.
+        """Write a note of what this study wants; return a ShareChanged if its share changed.
 
-        The share counts workers: all that fit on the rented machines, and the fair share of the shared ones.
+        The share is a number of workers: all that fit on the rented machines, and the fair share of the shared
+        ones.
         """
         shared_resources: dict[str, float] = {}
         rented_slots = 0
@@ -330,9 +334,9 @@ class RayCloud:
     def _machine_events(
         self, machine: ClusterMachine, node: ClusterNode | None, taken: frozenset[str], now: float
     ) -> list[Event]:
-        """Return the end of a machine, or a new notice.
+        """Return the events of a machine that has ended or has a new notice.
 
-        `node`: None if it is not alive any more.
+        `node`: the present state of its node; None if the node has ended.
         """
         if node is None or node.id in taken:
             return self._remove(machine, taken_over=node is not None, now=now)
@@ -342,7 +346,10 @@ class RayCloud:
         return [MachineNotice(now, machine.id, node.drains_at if node.drains_at > 0 else now)]
 
     def _remove(self, machine: ClusterMachine, taken_over: bool, now: float) -> list[Event]:
-        """Remove a machine that has ended; return its end and its bill."""
+        """Remove a machine that has ended; return its end and its bill.
+
+        `taken_over`: another study has rented its node.
+        """
         del self._machines[machine.id]
         if machine.claim is not None:
             if not machine.releasing:
@@ -352,7 +359,7 @@ class RayCloud:
         if machine.releasing:
             refundable = preempted and not taken_over  # its provider preempted it before the idle timeout
             return [MachineReleased(now, machine.id), *bill_events(machine, now, preempted=refundable)]
-        # Few providers tell Ray of a preemption: a spot node that vanishes counts as preempted.
+        # Few providers report a preemption to Ray. Therefore a spot node that vanishes counts as preempted.
         revoked = preempted or machine.spot or machine.notice_deadline is not None
         bills = bill_events(machine, now, preempted=revoked and not taken_over)
         return [MachineLost(now, machine.id, why, revoked=revoked), *bills]
@@ -360,7 +367,7 @@ class RayCloud:
     # --- orders -------------------------------------------------------------------------------------------
 
     def _order_events(self, alive: Mapping[str, ClusterNode], taken: frozenset[str], now: float) -> list[Event]:
-        """Make machines of orders whose nodes have started; refuse old orders."""
+        """Fill the orders whose nodes have started; refuse orders that are too old."""
         events: list[Event] = []
         for machine, order in list(self._orders.items()):
             node_id = order.claim.node()
@@ -381,7 +388,7 @@ class RayCloud:
     def _fill_order(
         self, machine: str, order: _Order, node: ClusterNode, taken: frozenset[str], now: float
     ) -> list[Event]:
-        """Make the node that an order has claimed a rented machine."""
+        """Make the node that an order has claimed a rented machine; return the events."""
         events: list[Event] = []
         for before in [each for each in self._machines.values() if each.node.id == node.id]:
             events += self._remove(before, taken_over=False, now=now)  # a machine that is being released
@@ -393,7 +400,7 @@ class RayCloud:
         price = self._price(node).per_hour
         self._machines[machine] = self._rented_machine(machine, node, price, now)
         self._write_rented()
-        # Before this claim ends, pending claims must exclude the node. One of them would get it otherwise.
+        # Before this claim ends, pending claims must exclude the node. Otherwise one of them would get it.
         for other in self._orders.values():
             if other.offer == order.offer and other.claim.node() is None:
                 self._renew_claim(other, taken)
@@ -401,7 +408,7 @@ class RayCloud:
         return [*events, *self._ready_events(machine, order.offer, now)]
 
     def _count_of_type(self, offer: str, taken: frozenset[str]) -> int:
-        """Return how many nodes of a type are rented or ordered.
+        """Return the number of nodes of a type that are rented or ordered.
 
         Released nodes do not count.
         """
@@ -415,7 +422,7 @@ class RayCloud:
         order.claim = self._cluster.claim(order.bundle, dict(order.labels) | self._not_on_rented(taken))
 
     def _not_on_rented(self, taken: frozenset[str]) -> dict[str, str]:
-        """Return a label selector that excludes the nodes of this and other studies."""
+        """Return a label selector that excludes nodes that any study has rented."""
         excluded = taken | self._unreleased_nodes()
         return {NODE: f"!in({','.join(sorted(excluded))})"} if excluded else {}
 
@@ -446,7 +453,7 @@ class RayCloud:
     def _price(self, node: ClusterNode) -> NodePrice:
         """Return the price of a node.
 
-        It is that of its label, else the one that the user gave for its type, else that of price_of().
+        It is the price in its label, else the price that the user gave for its type, else that of price_of().
         """
         price = price_of(node, self._catalog)
         node_type = self._types.get(type_of(node))

@@ -1,4 +1,4 @@
-"""Connects to a Ray cluster: its nodes, autoscaler, key-value store and actors."""
+"""Connect to a Ray cluster: its nodes, autoscaler, key-value store and actors."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ HEALTH_CHECKS = {
 }
 """Ray's health checks in clusters that thriftune starts or configures.
 
-A node that does not answer three times in a row, for three seconds each, is dead. A busy node still answers. Dead
-nodes are thus noticed within seconds; with Ray's defaults it takes half a minute.
+A node is dead if it does not answer three times in a row, within three seconds each. A busy node still answers.
+A dead node is thus noticed within seconds, instead of half a minute with Ray's defaults.
 """
 
 _PREEMPTED = 3
 """AUTOSCALER_DRAIN_PREEMPTED of Ray's NodeDeathInfo. Its module differs between versions of Ray."""
 
 OnResult = Callable[[Any, BaseException | None], None]
-"""Called with the result of a method of an actor and None, or with None and the error."""
+"""Receives the result of an actor's method: called with (result, None) or (None, error)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,12 @@ class ClusterNode:
 
     id: str
     address: str
-    resources: Mapping[str, float]  # all of the node's, in use or not
+    resources: Mapping[str, float]  # all resources of the node, in use or not
     labels: Mapping[str, str]
-    type: str = ""  # its name in the autoscaler's configuration; empty for a node that was started by hand
-    drains_at: float | None = None  # unix seconds, the deadline of a drain; 0: none was given; None: not draining
+    type: str = ""  # its node type in the autoscaler's configuration; empty if it was started by hand
+    drains_at: float | None = (
+        None  # deadline of its drain in unix seconds; 0 without a deadline; None: not draining
+    )
     available: Mapping[str, float] = field(default_factory=dict)  # the resources that are not in use
 
 
@@ -60,29 +62,29 @@ class NodeType:
 
     name: str
     resources: Mapping[str, float]
-    max_nodes: int | None  # at a time; None: no limit
-    price_per_hour: float | None = None  # None: not given by the user
-    least_billed: float | None = None  # seconds that are always billed; None: by the provider's rules
+    max_nodes: int | None  # the most nodes at the same time; None: no limit
+    price_per_hour: float | None = None  # dollars; None: not given by the user
+    least_billed: float | None = None  # the fewest seconds that are billed; None: by the provider's rules
 
 
 @dataclass(slots=True)
 class Cluster:
     """A connection to a cluster.
 
-    All connections of a process share Ray's own connection.
+    All Cluster objects of a process use the one connection that Ray has.
     """
 
     address: str
     _owns_connection: bool = field(repr=False)  # attach() made Ray's connection, so detach() ends it
-    started: bool = False  # attach() started the cluster on this machine; it gets no other nodes
+    started: bool = False  # attach() started the cluster on this machine; it cannot get other nodes
 
     @classmethod
     def attach(cls, address: str | None = None) -> Cluster:
         """Connect to a cluster.
 
-        `address`: HOST:PORT, or "auto" for the cluster that runs on this machine. Without one, the address is that
-        of RAY_ADDRESS. If that is not set either, a cluster is started on this machine, which ends with this
-        process.
+        `address`: HOST:PORT, or "auto" for the cluster that runs on this machine. None: the value of the
+        environment variable RAY_ADDRESS. If this is not set, a cluster is started on this machine. It ends with
+        this process.
         """
         wanted = address or os.environ.get("RAY_ADDRESS")
         if wanted is not None and "://" in wanted:
@@ -159,7 +161,7 @@ class Cluster:
     def why_ended(self, node_id: str) -> tuple[str, bool]:
         """Return Ray's reason for the end of a node, and whether it was preempted.
 
-        Only a preemption with a notice is known.
+        Ray knows only of preemptions with a notice.
         """
         record: dict[str, Any] = next((node for node in import_ray().nodes() if node["NodeID"] == node_id), {})
         preempted = record.get("DeathReason") == _PREEMPTED
@@ -177,7 +179,7 @@ class Cluster:
     def monitor_report(self) -> bytes | None:
         """Return the last report of the head's monitor on the autoscaler, as JSON.
 
-        Returns None if there is none yet.
+        Returns None if the monitor has not written one yet.
         """
         from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
 
@@ -187,8 +189,8 @@ class Cluster:
     def claim(self, bundle: Mapping[str, float], selector: Mapping[str, str]) -> ResourceClaim:
         """Claim a bundle of resources on one node with the selected labels.
 
-        While no node has them free, the autoscaler is asked to start one. A node with a claim is not idle. The
-        claim ends with end(), or with this process.
+        If no node has these resources free, Ray requests one from the autoscaler. A node with a claim is not idle.
+        The claim ends when end() is called or this process ends.
         """
         return ResourceClaim(bundle, selector)
 
@@ -197,7 +199,7 @@ class Cluster:
     def write_note(self, key: str, value: bytes) -> None:
         """Write a value that every process in the cluster can read.
 
-        It lasts as long as the cluster.
+        It exists until it is deleted or the cluster ends.
         """
         from ray.experimental import internal_kv
 
@@ -231,7 +233,7 @@ class Cluster:
         return ActorGroup(actor_class, arguments, nodes, resources, name)
 
     def end_actors(self, prefix: str) -> None:
-        """End all actors whose names begin with the prefix, also those of other processes."""
+        """End all actors whose names begin with the prefix, even those of other processes."""
         ray = import_ray()
         from ray.util import list_named_actors
 
@@ -266,10 +268,7 @@ class ResourceClaim:
         return next(iter(entry["bundles_to_node_id"].values())) if granted else None
 
     def end(self) -> None:
-        """Return the resources to the cluster.
-
-        May be called twice.
-        """
+        """End the claim, so that its resources are free. May be called twice."""
         from ray.util.placement_group import remove_placement_group
 
         remove_placement_group(self._group)
@@ -278,7 +277,7 @@ class ResourceClaim:
 class ActorGroup:
     """Actors whose resources were requested together: Ray places all of them, or none.
 
-    They end with end(), or with the process that started them.
+    They end when end() is called or the process that started them ends.
     """
 
     def __init__(
@@ -291,9 +290,9 @@ class ActorGroup:
     ) -> None:
         """Request one actor for each node id in `nodes`.
 
-        - `arguments`: those of the constructor of `actor_class`, for each actor.
-        - `resources`: of each actor.
-        - `name`: the actors are called NAME-0, NAME-1 and so on.
+        - `arguments`: for each actor, the arguments of the constructor of `actor_class`.
+        - `resources`: the resources of each actor.
+        - `name`: the beginning of the actors' names: NAME-0, NAME-1 and so on.
         """
         ray = import_ray()
         from ray.util.placement_group import placement_group
@@ -324,8 +323,8 @@ class ActorGroup:
     ) -> None:
         """Call a method of one actor, without waiting for it.
 
-        `thread`: "events" or "orders", the thread of the actor that runs the method. `on_result` is called on a
-        thread of Ray's, also with the error if the actor has ended.
+        - `thread`: the thread of the actor that runs the method, "events" or "orders".
+        - `on_result`: called on a thread of Ray, with an error if the actor has ended.
         """
         reference = getattr(self._actors[index], method).options(concurrency_group=thread).remote(*arguments)
         if on_result is not None:
@@ -343,7 +342,7 @@ class ActorGroup:
     def end_one(self, index: int) -> None:
         """End one actor at once.
 
-        The group holds its resources until end() is called.
+        Its resources stay reserved until end() is called.
         """
         import_ray().kill(self._actors[index])
 

@@ -1,4 +1,4 @@
-"""The machine that a node of a Ray cluster is, and its bill."""
+"""The nodes of a Ray cluster that are machines of a study, and their bills."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from thriftune.state.events import Event, MachineBilled
 
 @dataclass(slots=True)
 class ClusterMachine:
-    """A node that is a machine of this study."""
+    """A node of the cluster, as a machine of this study."""
 
     id: str
     node: ClusterNode
     price_per_hour: float
-    since: float  # unix seconds
+    since: float  # start of billing, in unix seconds
     billing: Billing
     claim: ResourceClaim | None = None  # the claim that keeps a rented node alive; None: the node is shared
     releasing: bool = False  # it was released, and its node has not ended yet
-    notice_deadline: float | None = None  # of the drain that the last MachineNotice reported; None: no notice yet
-    reported_others: int = 0  # slots that other studies use, by the last MachineShared
-    seen_others: int = 0  # slots that other studies used at the last look
-    seen_since: float = 0.0  # when seen_others last changed
+    notice_deadline: float | None = (
+        None  # deadline in the last MachineNotice, as in ClusterNode.drains_at; None without a notice
+    )
+    reported_others: int = 0  # slots of others in the last MachineShared
+    seen_others: int = 0  # slots of others at the last poll
+    seen_since: float = 0.0  # when seen_others last changed, in unix seconds
 
     @property
     def spot(self) -> bool:
@@ -32,10 +34,13 @@ class ClusterMachine:
 
 
 class MachinesById(dict[str, ClusterMachine]):
-    """The machines of one study, by id, also those that are being released. Cloud and engine share it."""
+    """The machines of one study, by id, including those that are being released.
+
+    The cloud and the engine use the same object.
+    """
 
     def node_of(self, machine: str) -> ClusterNode:
-        """Return the node that a machine is."""
+        """Return the node of a machine."""
         return self[machine].node
 
     def is_own(self, machine: str) -> bool:
@@ -54,6 +59,10 @@ def bill_events(machine: ClusterMachine, now: float, *, preempted: bool) -> list
 
 
 def bill_of(machine: str, rules: Billing, since: float, until: float, price: float, preempted: bool) -> Event:
-    """Return an estimated bill, by the price and the rules of the provider."""
+    """Return an estimated bill, by the price and the rules of the provider.
+
+    - `since`, `until`: the billed time, in unix seconds.
+    - `price`: dollars per hour.
+    """
     bill = rules.bill(since, max(since, until), price, revoked=preempted)
     return MachineBilled(until, machine, bill.dollars, float(bill.data), float(bill.refunded), estimated=True)

@@ -1,7 +1,7 @@
-"""Writes the configuration of a Ray cluster for `ray up`.
+"""Write the configuration of a Ray cluster for `ray up`.
 
-Its node types are machines of the catalog. The YAML is written as text and not by a library, because half of it is
-comments that say what to edit.
+Its node types are machine types of the catalog. The YAML is written as text and not by a library, because half
+of it consists of comments that say what to edit.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ MARKETS: Mapping[str, tuple[str, ...]] = {
     ON_DEMAND: (ON_DEMAND,),
     "both": (SPOT, ON_DEMAND),
 }
-"""The values of the setting `market`, and the markets for which each gives node types."""
+"""For each value of the setting `market`: the markets of the node types in the file."""
 
 HEAD = "head"
 SHARED_FOLDER = "/shared"
+"""The folder that all nodes see, in the example of the file."""
 
 _DEFAULT_RAY_VERSION = "2.60.0"
 """The version of Ray for the cluster if none is installed here."""
@@ -46,17 +47,18 @@ _UPSCALING_SPEED = 100
 """The nodes that may start at once, as a multiple of those that run. This starts all requested nodes at once."""
 
 _MIN_IDLE_MINUTES, _MAX_IDLE_MINUTES = 0.1, 10_000.0
-"""Limits of the idle timeout. YAML would read as text what Python writes for much smaller or larger numbers."""
+"""Limits of the idle timeout. Python writes much smaller or larger numbers in a form that YAML reads as text."""
 
 _HEAD_CORES, _HEAD_MEMORY_GIB = 2, 8.0
+"""The least cores and memory of the head, which runs the driver and Ray's own processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Provider:
-    name: str  # as in the catalog
-    machines: tuple[str, ...]  # the default: two families, because both are seldom preempted at once
+    name: str  # the provider's name in the catalog
+    machines: tuple[str, ...]  # the default; from two families, which are seldom preempted at the same time
     head_package: str  # the Python package by which the autoscaler uses the provider
-    shared_is: str  # what SHARED_FOLDER is in the example
+    shared_is: str  # the kind of file system that SHARED_FOLDER is in the example
     mount: str  # the options and the source of its mount command, with {region}
 
 
@@ -92,14 +94,15 @@ def cluster_file(
 ) -> str:
     """Return the configuration of a cluster for `ray up`, as YAML.
 
-    It has a head without trials, and up to `most` nodes of each machine and market.
+    The cluster has a head, which runs no trials, and nodes of each machine type and market.
 
     - `provider`: a key of PROVIDERS.
-    - `machines`: names of the provider's machines in the catalog; empty: a small choice.
-    - `region`: one that the catalog has prices for. It may be left out if there is only one.
+    - `machines`: names of machine types in the catalog; if empty, those of PROVIDERS.
+    - `region`: a region for which the catalog has prices. None: the provider's only region in the catalog.
+    - `most`: the largest number of nodes of each machine type and market.
     - `market`: a key of MARKETS.
     - `idle_minutes`: the time after which the autoscaler ends an idle node.
-    - `wheel`: the wheel of thriftune that all nodes install. Without one, the file says how to make it.
+    - `wheel`: the wheel of thriftune that all nodes install. If it is None, the file says how to create one.
     """
     if provider not in PROVIDERS:
         raise SettingError(f"provider: {provider!r} is not known; use {' or '.join(PROVIDERS)}")
@@ -138,9 +141,9 @@ def cluster_file(
 
 
 def _region(cloud: _Provider, wanted: str | None, catalog: Catalog) -> str:
-    """Return the wanted region, or the only one of the provider.
+    """Return the wanted region, or the provider's only region if `wanted` is None.
 
-    Raises SettingError if it has no prices.
+    Raises SettingError if the catalog has no prices for the region.
     """
     regions = sorted({offer.region for offer in catalog.having(provider=cloud.name)})
     if wanted is None and len(regions) == 1:
@@ -158,9 +161,9 @@ def _region(cloud: _Provider, wanted: str | None, catalog: Catalog) -> str:
 
 
 def _machine(name: str, cloud: _Provider, in_region: Catalog, catalog: Catalog) -> Offer:
-    """Return the offer of a machine.
+    """Return the offer of a machine type.
 
-    Raises SettingError if the provider's region does not have it.
+    Raises SettingError if the provider does not have it in the region.
     """
     if not any(offer.name == name for offer in in_region):
         for offer in catalog:
@@ -355,7 +358,7 @@ def _setup(cloud: _Provider, region: str) -> Iterator[str]:
 def ray_version() -> str:
     """Return the version of Ray for the cluster.
 
-    It is the installed one, because `ray up` and the cluster must have the same version.
+    It is the installed version, because `ray up` and the cluster must have the same version.
     """
     try:
         return version("ray")

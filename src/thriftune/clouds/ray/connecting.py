@@ -1,4 +1,4 @@
-"""Imports Ray, and checks the address and the token before a connection."""
+"""Import Ray, and check the address and the token before a connection."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def import_ray() -> Any:
 def set_token_mode(address: str) -> None:
     """Set RAY_AUTH_MODE=token if the cluster requires a token, and one is known.
 
-    Ray sends a token only in this mode. With a cluster that requires none, the mode must not be set: this process
-    would then require a token from the cluster, and reject its messages.
+    Ray sends a token only in this mode. If the cluster requires no token, the mode must not be set. Otherwise this
+    process would require a token from the cluster, and reject its messages.
     """
     token = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
     if "RAY_AUTH_MODE" in os.environ or not (token or (Path.home() / ".ray" / "auth_token").exists()):
@@ -63,14 +63,14 @@ GcsClient(address=address).internal_kv_exists(b"", None, timeout=10)
 """
 """A script that fails if the cluster requires a token.
 
-It runs in a process of its own, because Ray decides only once in a process whether it sends a token.
+It runs in a separate process, because Ray decides only once in each process whether it sends a token.
 """
 
 
 def check_reachable(address: str) -> None:
     """Raise ThriftuneError if no process listens at the address.
 
-    Ray itself would try for minutes.
+    Without this check, Ray would try to connect for minutes.
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):

@@ -1,8 +1,8 @@
 """Names, prices and billing rules of the node types of a Ray cluster.
 
-A node type is a machine and the market on which it is rented. Its name says both, such as `m5.xlarge_spot` or
-`m5.xlarge_on-demand`, and its nodes have labels that say the same. Ray sends no bills. Prices come from a node's
-label or from the catalog, and are billed by the rules of the provider.
+A node type consists of a machine type and the market on which it is rented: spot or on-demand. Its name contains
+both, such as `m5.xlarge_spot` or `m5.xlarge_on-demand`. So do the labels of its nodes. Ray sends no bills. The
+price of a node comes from its label or from the catalog. The bill is computed by the rules of the provider.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SPOT, ON_DEMAND = "spot", "on-demand"
 
 
 def node_type_name(machine: str, spot: bool) -> str:
-    """Return the name of the node type for a machine of the catalog."""
+    """Return the name of the node type for a machine type of the catalog."""
     return f"{machine}_{SPOT if spot else ON_DEMAND}"
 
 
 def machine_and_market(type_name: str) -> tuple[str, bool] | None:
-    """Return (machine, is spot) for the name of a node type; None for any other name."""
+    """Return (machine type, is spot) for the name of a node type; None for other names."""
     machine, _, market = type_name.rpartition("_")
     return (machine, market == SPOT) if machine and market in (SPOT, ON_DEMAND) else None
 
@@ -34,7 +34,7 @@ def machine_and_market(type_name: str) -> tuple[str, bool] | None:
 def labels_of(type_name: str) -> dict[str, str]:
     """Return the labels that the nodes of a type have.
 
-    Raises SettingError for a name that is no node type's.
+    Raises SettingError if this is not the name of a node type.
     """
     parsed = machine_and_market(type_name)
     if parsed is None:
@@ -54,7 +54,7 @@ def type_of(node: ClusterNode) -> str:
 def find_type(type_name: str, given: Mapping[str, NodeType], catalog: Catalog) -> NodeType:
     """Return the node type of this name.
 
-    A type that the user has not given is assumed to be a machine of the catalog, with any number of nodes.
+    A type that is not in `given` is assumed to be a machine type of the catalog, with any number of nodes.
     """
     if type_name in given:
         return given[type_name]
@@ -70,7 +70,8 @@ def find_type(type_name: str, given: Mapping[str, NodeType], catalog: Catalog) -
 def billing_of(type_name: str, given: Mapping[str, NodeType], catalog: Catalog) -> Billing:
     """Return the rules by which nodes of this type are billed.
 
-    They are those of the provider that the catalog has for it. A minimum that the user gave replaces its minimum.
+    They are the rules of its provider by the catalog. If the user gave a least billed time, it replaces that of
+    the provider.
     """
     name, _, market = type_name.rpartition("_")
     offer = _offer(name, catalog)
@@ -82,7 +83,8 @@ def billing_of(type_name: str, given: Mapping[str, NodeType], catalog: Catalog) 
 class NodePrice(NamedTuple):
     """The price of a node, in dollars per hour.
 
-    `known`: False for a spot node whose spot price is not known; `per_hour` is then an on-demand price.
+    - `title`: the machine type and the market, for users.
+    - `known`: False for a spot node whose spot price is not known; `per_hour` is then an on-demand price.
     """
 
     title: str
@@ -94,7 +96,8 @@ class NodePrice(NamedTuple):
 def price_of(node: ClusterNode, catalog: Catalog) -> NodePrice:
     """Return the price of a node.
 
-    It is that of its label, else that of the catalog, else that of a machine with as many cores.
+    It is the price in its label, else the price in the catalog, else the price of a machine type with as many
+    cores.
     """
     name, market = node.labels.get(INSTANCE_TYPE, ""), node.labels.get(MARKET, "")
     cores = node.resources.get("CPU", 0.0)
@@ -110,7 +113,7 @@ def price_of(node: ClusterNode, catalog: Catalog) -> NodePrice:
 
 
 def _offer(name: str, catalog: Catalog) -> Offer | None:
-    """Return the catalog's machine of this name, if it has one."""
+    """Return the catalog's offer of this name; None if it has none."""
     try:
         return catalog.find(name) if name else None
     except SettingError:

@@ -1,9 +1,9 @@
-"""Shares a Ray cluster among several studies.
+"""Share a Ray cluster among several studies.
 
-Each study writes two notes into the cluster's key-value store. The first says how many workers the study wants.
-The study renews it every few seconds. The second says which nodes it has rented, and is written when these
-change. It stays when the driver ends, so that the next driver finds its machines again. When the first note is
-old, the study counts as ended, and its nodes are free for other studies.
+Each study writes two notes to the cluster's key-value store. The first note contains the number of workers that
+the study wants. The study renews it every few seconds. If it is old, the study counts as ended, and other
+studies may rent its nodes. The second note contains the nodes that the study has rented. It is written when
+these change. It stays when the driver ends, so that the next driver finds the study's machines again.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ from thriftune.clouds.ray.cluster import Cluster
 from thriftune.clouds.ray.sharing import Want, needs, shares, workers_that_fit
 
 REFRESH_SECONDS = 2.0
+"""How often a study renews the note of what it wants."""
+
 FRESH_SECONDS = 10.0
-"""A study counts as ended this long after it has last written what it wants."""
+"""A study counts as ended if the note of what it wants is older than this. It is several times REFRESH_SECONDS."""
 
 _STUDIES, _MACHINES = "studies/", "machines/"
 
 
 @dataclass(frozen=True, slots=True)
 class RentedNode:
-    """A node that a study has rented for itself.
+    """A node that a study has rented.
 
-    `released`: the study needs it no more, but it still runs.
+    - `node`: the id of the node.
+    - `offer`: the name of its node type.
+    - `since`: the start of billing, in unix seconds.
+    - `released`: the study has released it, but it still runs.
     """
 
     node: str
@@ -41,7 +46,7 @@ class RentedNode:
 class OtherStudy:
     """Another study that uses the cluster now."""
 
-    want: Want  # of the shared nodes; a "worker" here is all workers of one trial
+    want: Want  # the shared nodes that it wants; one Want.worker is all workers of a trial
     nodes: frozenset[str]  # ids of the nodes that it has rented and not released
 
 
@@ -51,10 +56,10 @@ class StudyNotes:
     def __init__(self, cluster: Cluster, study_id: str) -> None:
         self._cluster = cluster
         self.study_id = study_id
-        self._written: tuple[float, str] = (float("-inf"), "")  # when write_want() last wrote, and what
+        self._written: tuple[float, str] = (float("-inf"), "")  # (time, text) of the last note of write_want()
 
     def write_want(self, now: float, want: Want) -> None:
-        """Write what this study wants, if that has changed or the note is due for renewal."""
+        """Write what this study wants, if this has changed or the note must be renewed."""
         written_at, written = self._written
         body = json.dumps({"worker": needs(want.worker), "workers": want.workers})
         if body != written or not 0 <= now - written_at < REFRESH_SECONDS:
@@ -63,7 +68,10 @@ class StudyNotes:
             self._cluster.write_note(_STUDIES + self.study_id, note.encode())
 
     def delete_want(self) -> None:
-        """Delete the note on what this study wants: it does not use the cluster any more."""
+        """Delete the note of what this study wants.
+
+        Called when the study does not use the cluster any more.
+        """
         self._cluster.delete_note(_STUDIES + self.study_id)
 
     def write_rented(self, machines: Mapping[str, RentedNode]) -> None:
@@ -75,7 +83,10 @@ class StudyNotes:
             self._cluster.delete_note(_MACHINES + self.study_id)
 
     def read_rented(self) -> dict[str, RentedNode]:
-        """Return the machines that this study has rented, also by an earlier driver."""
+        """Return the machines that this study has rented, by id.
+
+        They include machines that an earlier driver has rented.
+        """
         key = _MACHINES + self.study_id
         return _rented_nodes(self._cluster.read_notes(key).get(key))
 
@@ -99,9 +110,10 @@ def fair_share(
 ) -> tuple[int | None, str]:
     """Return how many trials this study may run on the shared nodes, and why.
 
-    None means that the number is not limited.
+    The number is None if it is not limited.
 
-    `total`: the resources of the shared nodes.
+    - `total`: the resources of the shared nodes.
+    - `want`: the request of this study.
     """
     wanting = {name: other.want for name, other in others.items() if other.want.workers}
     if not wanting:

@@ -1,7 +1,8 @@
-"""Builds a wheel of the installed thriftune, for the nodes of a cluster.
+"""Build a wheel of the installed thriftune, for the nodes of a cluster.
 
-This needs neither a build tool nor a package index. It also works for an editable install of a clone: the modules
-are read from where Python imports them, and the metadata from the installed distribution.
+This needs neither a build tool nor a package index. It also works for an editable install of a clone: the
+modules are read from the folder from which Python imports them, and the metadata from the installed
+distribution.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from thriftune.errors import ThriftuneError
 from thriftune.version import __version__
 
 _PACKAGE_FOLDER = Path(__file__).parents[2]
-"""The folder of the package `thriftune` that runs."""
+"""The folder of the package `thriftune` from which this module was imported."""
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: thriftune\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _FILE_DATE = (1980, 1, 1, 0, 0, 0)
@@ -33,7 +34,7 @@ def wheel_name() -> str:
 def write_wheel(folder: Path) -> Path:
     """Write the wheel into a folder and return its path.
 
-    The file is complete or not written at all. An existing wheel of the same name is replaced.
+    An existing wheel of the same name is replaced. If this fails, no incomplete file of that name exists.
     """
     path = folder / wheel_name()
     unfinished = path.with_suffix(".unfinished")
@@ -54,9 +55,9 @@ def write_wheel(folder: Path) -> Path:
 
 
 def _installed() -> Distribution:
-    """Return the installed distribution.
+    """Return the installed distribution of thriftune.
 
-    Raises ThriftuneError if it has another version than the running code.
+    Raises ThriftuneError if its version differs from that of the running code.
     """
     try:
         package = distribution("thriftune")
@@ -73,7 +74,7 @@ def _installed() -> Distribution:
 
 
 def _modules() -> Iterator[tuple[str, bytes]]:
-    """Yield the path in the wheel and the content of each file of the package.
+    """Yield (path in the wheel, content) of each file of the package.
 
     Compiled files are left out.
     """
@@ -86,7 +87,7 @@ def _modules() -> Iterator[tuple[str, bytes]]:
 
 
 def _metadata(package: Distribution, info: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the path in the wheel and the content of each metadata file and licence."""
+    """Yield (path in the wheel, content) of each metadata file and licence."""
     yield f"{info}/WHEEL", _WHEEL.encode()
     for name in ("METADATA", "entry_points.txt"):
         text = package.read_text(name)

@@ -1,9 +1,10 @@
-"""Computes fair shares of a cluster that several studies use.
+"""Compute fair shares of a cluster that several studies use.
 
-The rule is dominant resource fairness (Ghodsi et al., NSDI 2011). A study uses a fraction of each resource of the
-cluster; the largest of these fractions is its dominant share. Workers are granted one at a time, always to the
-study with the smallest dominant share that wants another worker and has room for it. A study that needs few scarce
-resources therefore does not wait for those that need many, and no study gets more by asking for more.
+The rule is dominant resource fairness (Ghodsi et al., NSDI 2011). Each study uses a fraction of each resource of
+the cluster. The largest of these fractions is its dominant share. Workers are granted one at a time. The next
+worker goes to the study with the smallest dominant share, among the studies that want another worker that still
+fits. A study that needs few scarce resources therefore does not wait for studies that need many. No study gets a
+larger share by a larger request.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from heapq import heapify, heappop, heappush
 from thriftune.errors import SettingError
 
 _ROUNDING = 1e-9
+"""Added before a division is rounded down, because the quotient may be slightly too small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The number of workers that a study could use, and the resources of each."""
+    """The number of workers that a study could use, and the resources of each.
+
+    - `worker`: the resources of one worker.
+    """
 
     worker: Mapping[str, float]
     workers: int
@@ -36,7 +41,11 @@ def needs(worker: Mapping[str, float]) -> dict[str, float]:
 
 
 def workers_that_fit(total: Mapping[str, float], worker: Mapping[str, float]) -> int:
-    """Return how many such workers the resources suffice for at the same time."""
+    """Return the number of workers that fit into the resources at the same time.
+
+    - `total`: the resources.
+    - `worker`: the resources of each worker.
+    """
     fits = (total.get(name, 0.0) / amount for name, amount in needs(worker).items())
     return max(0, math.floor(min(fits) + _ROUNDING))
 
@@ -44,7 +53,7 @@ def workers_that_fit(total: Mapping[str, float], worker: Mapping[str, float]) ->
 def dominant_share(total: Mapping[str, float], worker: Mapping[str, float], workers: int) -> float:
     """Return the largest fraction of any resource that these workers use.
 
-    Returns infinity if one is missing.
+    Returns infinity if they need a resource that the cluster does not have.
     """
     if workers == 0:
         return 0.0
@@ -57,7 +66,10 @@ def dominant_share(total: Mapping[str, float], worker: Mapping[str, float], work
 def shares(total: Mapping[str, float], wants: Mapping[str, Want]) -> dict[str, int]:
     """Return the number of workers that each study may have.
 
-    Ties go to the first study by name.
+    Of studies with equal shares, the first by name gets the next worker.
+
+    - `total`: the resources of the cluster.
+    - `wants`: the request of each study.
     """
     granted = dict.fromkeys(wants, 0)
     free = dict(total)

@@ -1,4 +1,4 @@
-"""Interprets the errors of calls to actors."""
+"""Interpret the errors of calls to actors."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sys
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Return whether the actor may be reachable again later."""
+    """Return whether the actor may become reachable again."""
     return type(error).__name__ == "ActorUnavailableError"
 
 
 def unsuitable_node(error: BaseException) -> str:
     """Return why no worker can ever start on the node.
 
-    Returns an empty string if the error has another cause.
+    Returns an empty string if the error does not come from the node.
     """
     why = error_line(error)
     if "No module named 'thriftune" in why:
@@ -27,9 +27,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def error_line(error: BaseException) -> str:
-    """Return the most useful line of an error of Ray's.
+    """Return the most useful line of an error that Ray raised.
 
-    That is the line of the exception in the actor, or else the first line.
+    This is the line of the exception in the actor, or else the first line.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__

@@ -1,8 +1,8 @@
 """The engine that runs trials on a Ray cluster.
 
 The workers of an attempt are remote workers, which form a gang. Ray places them, gives each its resources, and
-ends them with their driver. This module knows which gang runs which attempt, and how an attempt has ended whose
-workers ended in different ways.
+ends them when their driver ends. This module stores which gang runs which attempt. It also decides how an
+attempt has ended if its workers ended in different ways.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from thriftune.training.run import Run
 End = Ended | Failed | Killed | Lost
 
 _FOLDER = "seats"
-"""The folder, in the study's, of the actors' folders. Its name is stored: recover() reads an earlier driver's."""
+"""The name of the parent of the actors' folders, in the study's folder. It must not change, because recover()
+reads the folder of an earlier driver."""
 
 _AFTER_FAILURE_SECONDS = 5.0
-"""How long the other workers of a gang may take to end after one has failed. They may have failed first."""
+"""How long the other workers of a gang may take to end after one has failed. One of them may be the cause."""
 
 _AFTER_END_SECONDS = 30.0
-"""How long the other workers of a gang may take to end after one has ended well."""
+"""How long the other workers of a gang may take to end after one has ended without an error."""
 
 _KILL_SECONDS = 10.0
 """How long an actor may take to kill its worker, before the actor is ended."""
@@ -60,14 +61,14 @@ class _RemoteGang:
     """The remote workers of one attempt, by rank."""
 
     run: Run
-    machines: Mapping[str, int]  # the number of workers on each
-    workers: list[RemoteWorker]
+    machines: Mapping[str, int]  # the number of workers on each machine
+    workers: list[RemoteWorker]  # by rank
     started: bool = False  # the workers were sent the run
-    end_requested: bool = False  # the attempt shall end after its next step
-    killed: bool = False  # by decision
+    end_requested: bool = False  # the attempt has an end request
+    killed: bool = False  # the driver has decided to kill the attempt
     ends: dict[int, End] = field(default_factory=dict)  # how the workers have ended, by rank
     lost_ranks: set[int] = field(default_factory=set)  # ranks whose remote worker has ended
-    cleared_ranks: set[int] = field(default_factory=set)  # ranks that were ended because another one had
+    cleared_ranks: set[int] = field(default_factory=set)  # ranks that were ended because another rank had ended
     over: bool = False  # the end of the attempt was reported
 
     @property
@@ -78,10 +79,10 @@ class _RemoteGang:
 class RayEngine:
     """Runs trials on the nodes of a Ray cluster.
 
-    - `node_of`: returns the node that a machine is.
+    - `node_of`: returns the node of a machine.
     - `worker`: the resources of each worker.
     - `folder`: the study's folder, which all nodes see.
-    - `study`: the study's id, a part of the actors' names.
+    - `study`: the study's id. It is part of the actors' names.
     - `target`: the training function; see worker.load_target().
     - `variables`: environment variables for the workers.
     - `is_own`: returns whether a machine is rented by this study alone.
@@ -107,9 +108,9 @@ class RayEngine:
         self._pool = RemoteWorkerPool(
             cluster, node_of, worker, self._folder, self._name_prefix, target, environment, self, is_own
         )
-        self._gangs: dict[tuple[int, int], _RemoteGang] = {}  # those that run, by trial and attempt
-        self._gang_of: dict[RemoteWorker, _RemoteGang] = {}  # for each busy worker
-        self._events: list[Event] = []  # for the next wait()
+        self._gangs: dict[tuple[int, int], _RemoteGang] = {}  # all running gangs, by (trial, attempt)
+        self._gang_of: dict[RemoteWorker, _RemoteGang] = {}  # the gang of each busy worker
+        self._events: list[Event] = []  # events that the next wait() returns
 
     # --- the protocol -----------------------------------------------------------------------------------
 
@@ -139,7 +140,7 @@ class RayEngine:
         gang.end_requested = True
         if gang.ready and gang.started:
             self._pool.send_order(gang.workers[0], "request_end", trial, attempt)
-        else:  # it may have to wait for resources for a long time
+        else:  # it may wait for resources for a long time
             self._cancel(gang, Ended(self._clock.now(), trial, attempt, 0.0, cut=True))
 
     def acknowledge_report(self, trial: int, attempt: int, number: int) -> None:
@@ -169,7 +170,7 @@ class RayEngine:
 
     def machine_lost(self, machine: str) -> list[Event]:
         earlier, self._events = self._events, []
-        deadline = time.monotonic() + _PROCESSES_END_SECONDS  # for all workers together: there may be many
+        deadline = time.monotonic() + _PROCESSES_END_SECONDS  # for all workers together, because there may be many
         for gang in [each for each in self._gangs.values() if machine in each.machines]:
             for rank, worker in enumerate(gang.workers):
                 if worker.machine == machine:
@@ -206,7 +207,7 @@ class RayEngine:
         self._pool.close(_PROCESSES_END_SECONDS)
 
     def workers_on(self, machine: str) -> int:
-        """Return how many workers of this engine have resources on the machine."""
+        """Return the number of this engine's workers that have resources on the machine."""
         return self._pool.workers_on(machine)
 
     # --- events of remote workers -----------------------------------------------------------------------
@@ -233,7 +234,7 @@ class RayEngine:
     def _start_run(self, gang: _RemoteGang) -> None:
         """Send the run to all workers.
 
-        The workers of a larger gang meet at a port of the first one's machine.
+        Several workers connect to a port of the machine on which the first one runs.
         """
         first = gang.workers[0]
         if len(gang.workers) == 1:
@@ -258,9 +259,9 @@ class RayEngine:
         self._pool.call(first, "orders", "find_port", (first.address,), port_found)
 
     def _take_in(self, gang: _RemoteGang, rank: int, event: Any) -> None:
-        """Note how a worker has ended, and pass on the other events of rank 0.
+        """Process an event of a worker: store its end, and pass on other events of rank 0.
 
-        An event may come twice, from a worker and later from its spool file. The history ignores the second.
+        An event may come twice, from a worker and later from its spool file. The history ignores the repetition.
         """
         if (event.trial, event.attempt) != (gang.run.trial, gang.run.attempt):
             return
@@ -272,7 +273,7 @@ class RayEngine:
     def _conclude(self, gang: _RemoteGang, *, at_once: bool = False) -> None:
         """Report the end of the attempt if all its workers have ended.
 
-        If some have ended, the others get some time, and are then killed. `at_once`: they get none.
+        If only some have ended, the others are killed after some time. `at_once`: they are ended at once.
         """
         if gang.over or not gang.ends:
             return
@@ -289,7 +290,10 @@ class RayEngine:
         self._finish(gang, end_of_gang(gang.ends, gang.cleared_ranks, gang.lost_ranks, killed=gang.killed))
 
     def _kill_running(self, gang: _RemoteGang) -> None:
-        """Kill the workers that still run some time after another one has ended."""
+        """Kill the workers that still run after the first one has ended.
+
+        Called when the time that they had to end is over.
+        """
         if gang.over:
             return
         for rank, worker in enumerate(gang.workers):
@@ -300,16 +304,16 @@ class RayEngine:
         self._pool.call_later(_KILL_SECONDS, lambda: self._end_remaining_workers(gang, why))
 
     def _end_remaining_workers(self, gang: _RemoteGang, why: str) -> None:
-        """End the remote workers that did not kill their workers in time."""
+        """End the remote workers whose worker processes were not killed in time."""
         if gang.over:
             return
         self._end_workers(gang, [rank for rank in range(len(gang.workers)) if rank not in gang.ends], why)
         self._conclude(gang, at_once=True)
 
     def _cancel(self, gang: _RemoteGang, end: End) -> None:
-        """Finish an attempt whose workers have not all started.
+        """End an attempt whose workers have not all started.
 
-        `end`: how, unless rank 0 has ended by itself.
+        `end`: the end to report, unless rank 0 has already ended in another way than Lost.
         """
         if gang.started:
             self._end_workers(gang, range(len(gang.workers)), "")
@@ -317,12 +321,12 @@ class RayEngine:
         self._finish(gang, end if first is None or isinstance(first, Lost) else first)
 
     def _end_without_room(self, gang: _RemoteGang) -> None:
-        """Finish an attempt for which Ray has not found resources."""
+        """End an attempt if Ray has not found resources for all its workers."""
         if not gang.over and not all(map(self._pool.is_placed, gang.workers)):
             self._cancel(gang, Ended(self._clock.now(), gang.run.trial, gang.run.attempt, 0.0, cut=True))
 
     def _finish(self, gang: _RemoteGang, end: End) -> None:
-        """Report the end of the attempt, and give its workers back."""
+        """Report the end of the attempt, and return its workers to the pool."""
         gang.over = True
         self._events.append(end)
         self._gangs.pop((gang.run.trial, gang.run.attempt), None)
@@ -341,11 +345,13 @@ class RayEngine:
     def _worker_ended(
         self, gang: _RemoteGang, rank: int, why: str, *, out_of_memory: bool = False, deadline: float | None = None
     ) -> None:
-        """Take in the last events of a remote worker that has ended.
+        """Process the last events of a remote worker that has ended.
 
-        Without an end among them, it is lost.
+        If its end is not among them, the worker counts as lost.
 
-        `deadline`: until when to wait for its processes, in monotonic seconds; None: for _PROCESSES_END_SECONDS.
+        - `out_of_memory`: it counts as failed instead, because its machine ran out of memory.
+        - `deadline`: the latest time to wait for its processes, in monotonic seconds. None: wait at most
+          _PROCESSES_END_SECONDS.
         """
         if rank in gang.lost_ranks:
             return
@@ -367,12 +373,12 @@ class RayEngine:
 def end_of_gang(ends: Mapping[int, End], cleared: Collection[int], lost: Collection[int], *, killed: bool) -> End:
     """Return how an attempt with several workers has ended.
 
-    That is the end that caused the others.
+    This is the end of the worker that caused the other workers to end.
 
     - `ends`: how the workers have ended, by rank.
-    - `cleared`: ranks that were ended because another one had. They do not count.
+    - `cleared`: ranks that were ended because another rank had ended. Their ends do not count.
     - `lost`: ranks whose remote worker has ended.
-    - `killed`: the attempt was killed by decision.
+    - `killed`: the driver has decided to kill the attempt.
     """
     first = ends[min(ends)]
     if killed:
@@ -380,12 +386,13 @@ def end_of_gang(ends: Mapping[int, End], cleared: Collection[int], lost: Collect
     counted = {rank: ends[rank] for rank in sorted(ends) if rank not in cleared}
     machine_losses = [end for rank, end in counted.items() if rank in lost and isinstance(end, Lost)]
     failures = [end for end in counted.values() if isinstance(end, Failed)]
-    # A worker may raise because another one has ended. It does not run out of memory or exit because of that.
+    # A worker may raise an error because another worker has ended. It does not run out of memory or exit for this
+    # reason.
     own_failures = [end for end in failures if end.kind != "raised"]
     if machine_losses or own_failures:
         return (machine_losses or own_failures)[0]
     leader = counted.get(0)
-    if isinstance(leader, (Lost, Failed)):  # the other workers tell rank 0 why they end
+    if isinstance(leader, (Lost, Failed)):  # rank 0 knows why the other workers end
         return leader
     process_losses = [end for end in counted.values() if isinstance(end, Lost)]
     in_order: list[End] = [*process_losses, *sorted(failures, key=lambda end: end.at), *counted.values(), first]
@@ -393,10 +400,7 @@ def end_of_gang(ends: Mapping[int, End], cleared: Collection[int], lost: Collect
 
 
 def _status_of(gang: _RemoteGang, worker: Mapping[str, float]) -> WorkerStatus:
-    """Return the status of a gang.
-
-    `worker`: the resources of each worker.
-    """
+    """Return the status of a gang. `worker`: the resources of each worker."""
     where = ", ".join(
         machine if count == 1 else f"{count} on {machine}" for machine, count in gang.machines.items()
     )

@@ -1,11 +1,12 @@
 """The remote workers of a driver on a Ray cluster.
 
 A remote worker is an actor with one worker process (worker_actor.py). When its trial ends, it stays warm for the
-next trial on its machine, whatever the number of workers of that trial. A trial that gets more or fewer workers
-therefore only has to load its checkpoint.
+next trial on its machine, even if that trial has another number of workers. A trial that gets more or fewer
+workers therefore only has to load its checkpoint.
 
-The resources of missing workers are requested together, so that Ray places all of them or none. On machines that
-the study has rented, no other study can take the resources, and they are requested for each machine by itself.
+The resources of several new workers are requested together, so that Ray places all of them or none. On machines
+that the study has rented, no other study can take the resources. There they are requested separately for each
+machine.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from thriftune.state.events import Event
 from thriftune.training.messages import read_spool
 
 _IDLE_SECONDS = 3.0
-"""How long an idle remote worker is kept. Then its resources are free for other studies."""
+"""How long an idle remote worker waits for another trial, before its resources become free for other studies."""
 
 _RETRY_SECONDS = 0.5
 """How long to wait before a call that has failed is repeated."""
 
 _UNREACHABLE_SECONDS = 30.0
-"""How long an actor may be unreachable before it counts as lost, unless Ray reports its end earlier."""
+"""How long an actor may be unreachable before it counts as lost. Ray may report its end earlier."""
 
 _NODE_SECONDS = 0.5
 """How long to wait before a lost worker is reported.
@@ -56,18 +57,18 @@ class RemoteWorker:
     """A worker behind an actor, as the driver knows it."""
 
     machine: str
-    address: str  # of the machine
-    folder: Path  # the actor's own
+    address: str  # the address of the machine
+    folder: Path  # the folder of the actor
     reservation: Reservation = field(repr=False)
-    index: int  # in its reservation
+    index: int  # its position in the reservation
     pid: int | None = None  # the process id of the actor; None until it has started
     busy: bool = True  # it belongs to a gang
     ended: bool = False  # it was ended or lost; no calls are made to it any more
     polling: bool = False  # a call of next_events() is under way
     answers: int = 0  # answers of next_events() that were received
     unsent_orders: list[Order] = field(default_factory=list)  # for the next call of next_events()
-    unreachable_since: float | None = None  # monotonic seconds; None: the last call has succeeded
-    idle_since: float = 0.0  # monotonic seconds, while it is not busy
+    unreachable_since: float | None = None  # monotonic seconds; None if the last call succeeded
+    idle_since: float = 0.0  # monotonic seconds; has no meaning while it is busy
     order_numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1), repr=False)
 
 
@@ -79,8 +80,8 @@ class Reservation:
     """
 
     actors: ActorGroup
-    workers: list[RemoteWorker] = field(default_factory=list)  # those that have not ended
-    incomplete: bool = False  # one of its workers has ended; idle ones are not kept
+    workers: list[RemoteWorker] = field(default_factory=list)  # all and only workers that have not ended
+    incomplete: bool = False  # one of its workers has ended; the others end when they become idle
 
 
 class RemoteWorkerListener(Protocol):
@@ -102,8 +103,8 @@ class RemoteWorkerListener(Protocol):
 class RemoteWorkerPool:
     """All remote workers of one driver.
 
-    The driver's thread calls all methods, except wake(). Results of calls to actors arrive on threads of Ray's and
-    wait in a queue for process_next().
+    Only the driver's thread calls the methods, except wake(). Results of calls to actors arrive on threads of
+    Ray, and wait in a queue until process_next() processes them.
     """
 
     def __init__(
@@ -118,10 +119,10 @@ class RemoteWorkerPool:
         listener: RemoteWorkerListener,
         is_own: Callable[[str], bool],
     ) -> None:
-        """Make an empty pool.
+        """Create an empty pool.
 
-        - `node_of`: returns the node that a machine is.
-        - `resources`: of each worker.
+        - `node_of`: returns the node of a machine.
+        - `resources`: the resources of each worker.
         - `folder`: the parent of the actors' folders, which all nodes see.
         - `name_prefix`: the beginning of the actors' names.
         - `target`, `variables`: see WorkerActor.
@@ -136,22 +137,24 @@ class RemoteWorkerPool:
         self._variables = variables
         self._listener = listener
         self._is_own = is_own
-        self._reservation_count = 0  # reservations made to date
-        self._workers: dict[RemoteWorker, None] = {}  # all that have not ended, in order of start
-        self._idle: dict[str, dict[RemoteWorker, None]] = {}  # those that are not busy, by machine
+        self._reservation_count = 0  # number of reservations made until now
+        self._workers: dict[RemoteWorker, None] = {}  # all and only workers that have not ended, in order of start
+        self._idle: dict[str, dict[RemoteWorker, None]] = {}  # all and only workers that are not busy, by machine
         # Actions that process the results of calls to actors; None: wake() was called.
         self._results: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._to_poll: list[RemoteWorker] = []  # workers whose last events the driver has not recorded yet
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []  # a heap of (when due, number, action)
+        self._timers: list[
+            tuple[float, int, Callable[[], None]]
+        ] = []  # a heap of (time when due in monotonic seconds, number, action)
         self._timer_numbers = itertools.count()
-        self._unused_folders: list[Path] = []  # of ended workers; removed when their events are recorded
+        self._unused_folders: list[Path] = []  # folders of ended workers; removed when their events are recorded
         self._failed_starts = 0  # actors in a row that have not started
 
     def __iter__(self) -> Iterator[RemoteWorker]:
         return iter(self._workers)
 
     def workers_on(self, machine: str) -> int:
-        """Return how many workers have resources on the machine."""
+        """Return the number of workers that have resources on the machine."""
         return sum(worker.machine == machine and self.is_placed(worker) for worker in self._workers)
 
     def is_placed(self, worker: RemoteWorker) -> bool:
@@ -161,9 +164,9 @@ class RemoteWorkerPool:
     # --- starting and ending ----------------------------------------------------------------------------
 
     def acquire(self, workers: Mapping[str, int]) -> list[RemoteWorker]:
-        """Return a busy worker for each one requested, ordered by machine.
+        """Return workers for an attempt, in the order of `workers`. They become busy.
 
-        Idle workers are used first. The missing ones are started.
+        Idle workers are used first. If they do not suffice, new ones are started.
 
         `workers`: the number of workers on each machine.
         """
@@ -185,9 +188,9 @@ class RemoteWorkerPool:
     def _start_all(self, machines: Sequence[str]) -> list[RemoteWorker]:
         """Start a worker on each of these machines, and return them in this order.
 
-        Workers on shared machines get one reservation, so that Ray places all or none. Each rented machine gets a
-        reservation of its own. There is room for all of its workers anyway, and it can be released without waiting
-        for workers on other machines.
+        Workers on shared machines get one reservation, so that Ray places all or none of them. Each rented machine
+        gets its own reservation. All its workers fit there, and the machine can be released without waiting for
+        workers on other machines.
         """
         shared = [machine for machine in machines if not self._is_own(machine)]
         own = [[machine] * machines.count(machine) for machine in dict.fromkeys(machines) if self._is_own(machine)]
@@ -203,7 +206,7 @@ class RemoteWorkerPool:
         self._reservation_count += 1
         folders = [self._folder / f"{self._reservation_count}-{index}" for index in range(len(machines))]
         paths = [str(Path(path or ".").absolute()) for path in sys.path]
-        for folder in folders:  # made here, because an actor that does not see its folder reports that
+        for folder in folders:  # created here, because an actor reports an error if it does not see its folder
             folder.mkdir(parents=True, exist_ok=True)
         arguments = [(str(folder), self._target, self._variables, paths) for folder in folders]
         name = f"{self._name_prefix}{self._reservation_count}"
@@ -219,7 +222,7 @@ class RemoteWorkerPool:
         return list(reservation.workers)
 
     def give_back(self, worker: RemoteWorker) -> None:
-        """Make a worker idle whose attempt has ended, or end it if it is unusable."""
+        """Make a worker idle after its attempt, or end it if it cannot be used again."""
         worker.busy, worker.idle_since = False, time.monotonic()
         if worker.ended or worker.pid is None or worker.reservation.incomplete:
             self.end([worker])
@@ -231,9 +234,10 @@ class RemoteWorkerPool:
         self.call_later(_IDLE_SECONDS, lambda: self._end_if_idle(worker, idle_since))
 
     def _end_if_idle(self, worker: RemoteWorker, idle_since: float) -> None:
-        """End a worker that has been idle since then, with its reservation.
+        """End a worker if it has been idle since this time, with its reservation.
 
-        If another worker of the reservation is busy, try again later: Ray would not get the resources back.
+        If another worker of the reservation is busy, this is tried again later, because Ray would not get the
+        resources back.
         """
         if worker.busy or worker.ended or worker.idle_since != idle_since:
             return
@@ -261,7 +265,7 @@ class RemoteWorkerPool:
         self._idle.pop(machine, None)
 
     def close(self, timeout_seconds: float) -> None:
-        """End all workers; wait at most this long for their processes to end."""
+        """End all workers, and wait at most this long for their processes to end."""
         workers, self._workers = list(self._workers), {}
         for reservation in {id(worker.reservation): worker.reservation for worker in workers}.values():
             reservation.actors.end()
@@ -290,17 +294,21 @@ class RemoteWorkerPool:
     ) -> None:
         """Call a method of the worker's actor, without waiting for it.
 
-        `thread`: the thread of the actor that runs it; see WorkerActor. process_next() calls `on_result` with the
-        result and None, or with None and the error, unless the worker has ended.
+        - `thread`: the thread of the actor that runs the method; see WorkerActor.
+        - `on_result`: called by process_next() with (worker, result, None) or (worker, None, error), unless the
+          worker has ended.
         """
 
-        def enqueue(result: Any, error: BaseException | None) -> None:  # called on a thread of Ray's
+        def enqueue(result: Any, error: BaseException | None) -> None:  # called on a thread of Ray
             self._results.put(lambda: None if worker.ended else on_result(worker, result, error))
 
         worker.reservation.actors.call(worker.index, method, *arguments, thread=thread, on_result=enqueue)
 
     def poll(self, worker: RemoteWorker) -> None:
-        """Send the worker its unsent orders, and wait for its next events."""
+        """Send the worker its unsent orders, and request its next events.
+
+        Does not wait for the answer.
+        """
         if worker.ended or worker.polling:
             return
         worker.polling = True
@@ -309,7 +317,7 @@ class RemoteWorkerPool:
         self.call(worker, "events", "next_events", (worker.answers, orders), on_result)
 
     def send_order(self, worker: RemoteWorker, method: str, *arguments: Any) -> None:
-        """Have the worker's local engine call a method."""
+        """Make the worker's local engine call a method."""
         self._send(worker, (next(worker.order_numbers), method, arguments))
 
     def _send(self, worker: RemoteWorker, order: Order) -> None:
@@ -320,7 +328,7 @@ class RemoteWorkerPool:
             return
 
         def sent(_worker: RemoteWorker, _: Any, error: BaseException | None) -> None:
-            if error is not None:  # the call of next_events() may fail as well, and be repeated by then
+            if error is not None:  # the call of next_events() may also fail, and will be repeated
                 self.call_later(_RETRY_SECONDS, lambda: self._send(worker, order))
 
         self.call(worker, "orders", "give_order", (order,), sent)
@@ -333,11 +341,14 @@ class RemoteWorkerPool:
         self._results.put(None)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have process_next() call `action` after this time."""
+        """Make process_next() call `action` after this time."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), action))
 
     def events_recorded(self) -> None:
-        """Remove old folders and poll workers again, once all events are recorded."""
+        """Remove folders of ended workers, and poll the other workers again.
+
+        Called when the driver has recorded all events.
+        """
         for folder in self._unused_folders:
             shutil.rmtree(folder, ignore_errors=True)
         self._unused_folders.clear()
@@ -346,11 +357,10 @@ class RemoteWorkerPool:
             self.poll(worker)
 
     def process_next(self, deadline: float | None) -> bool:
-        """Process the results that have arrived, or the next one.
+        """Process all results that have arrived; wait for one if there is none.
 
+        Also runs timers that are due. Returns at the latest at the deadline, which is in monotonic seconds.
         Returns whether wake() was called.
-
-        Returns at the deadline (monotonic seconds) at the latest. Also runs timers that are due.
         """
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
@@ -403,7 +413,7 @@ class RemoteWorkerPool:
             for event in events:
                 self._listener.worker_event(worker, event)
             return
-        if worker.pid is None:  # open() has failed, too, and _opened() handles that
+        if worker.pid is None:  # open() has also failed, which _opened() handles
             return
         now = time.monotonic()
         worker.unreachable_since = worker.unreachable_since or now
@@ -429,11 +439,11 @@ class RemoteWorkerPool:
 
 
 def wait_for_actor_processes(folder: Path, seconds: float) -> None:
-    """Wait at most this long for the processes of an actor that has ended.
+    """Wait at most this long until the processes of an ended actor have ended.
 
-    They end with the actor.
+    They end because their actor has ended.
     """
-    with contextlib.suppress(OSError):  # the node was lost before the actor had a folder
+    with contextlib.suppress(OSError):  # the node was lost before the actor could use its folder
         recovery.processes_end_within(folder, seconds)
 
 

@@ -1,8 +1,8 @@
 """The Ray actor that runs one worker of a trial on a node of a cluster.
 
-The actor has a local engine with one worker process. Whatever a trial does to its process cannot harm the actor,
-and the engine reports it as on a single machine. The worker writes its events into the actor's folder, in the
-study's storage, before it sends them, so they survive the node.
+The actor has a local engine with one worker process. A trial may crash or block this process without harm to the
+actor, and the engine reports its failure in the same way as on a single machine. The worker writes its events to
+the actor's folder in the study's storage before it sends them. They therefore survive the loss of the node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from thriftune.state.events import Event
 from thriftune.training.gang_connection import free_port
 
 _STORAGE_SECONDS = 5.0
-"""How long a network file system may take to show a folder that another machine has made."""
+"""How long a network file system may take to show a folder that another machine has created."""
 
 _STORAGE_POLL_SECONDS = 0.1
 
@@ -37,16 +37,15 @@ Order = tuple[int, str, tuple[Any, ...]]
 class WorkerActor:
     """An actor with one worker process.
 
-    The driver calls its methods on two threads.
-
-    The thread "events" runs open() and next_events(), the thread "orders" runs give_order() and find_port().
-    Orders and answers are numbered, because either may be sent twice when the network fails.
+    The driver calls its methods on two threads of the actor. The thread "events" runs open() and next_events(),
+    the thread "orders" runs give_order() and find_port(). Orders and answers are numbered, because either may be
+    sent twice when the network fails.
     """
 
     def __init__(self, folder: str, target: Mapping[str, Any], variables: Mapping[str, str], paths: Sequence[str]):
         """Prepare the process of the actor.
 
-        - `folder`: the actor's own folder in the study's storage. The driver has made it.
+        - `folder`: the folder of this actor in the study's storage. The driver has created it.
         - `target`: the training function; see worker.load_target().
         - `variables`: environment variables for the worker.
         - `paths`: the driver's sys.path.
@@ -61,7 +60,7 @@ class WorkerActor:
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._executed: set[int] = set()  # the numbers of all orders that were executed
         self._opened = False
-        self._answers = 0  # the number of answers of next_events() to date
+        self._answers = 0  # number of answers that next_events() has returned
         self._last_answer: list[Event] = []
 
     def open(self) -> int:
@@ -70,7 +69,8 @@ class WorkerActor:
         May be called twice.
         """
         if not self._opened:
-            # The kernel ends the worker with the thread that started it. This thread lasts as long as the actor.
+            # The kernel ends the worker when the thread that started it ends. This thread runs until the actor
+            # ends.
             self._opened = True
             self._engine.open()
         return os.getpid()
@@ -78,7 +78,8 @@ class WorkerActor:
     def next_events(self, answers: int, orders: Sequence[Order]) -> list[Event]:
         """Execute orders, wait for events and return them.
 
-        `answers`: how many answers the driver has received. If it has missed the last one, that is returned again.
+        `answers`: the number of answers that the driver has received. If it has not received the last one, this
+        answer is returned again.
         """
         self._execute(orders)
         if answers < self._answers:
@@ -91,16 +92,16 @@ class WorkerActor:
                 return events
 
     def give_order(self, order: Order) -> None:
-        """Have an order executed by the next_events() that waits now, or by the next one."""
+        """Add an order, which the present or the next call of next_events() executes."""
         self._orders.put(order)
         self._engine.wake()
 
     def find_port(self, address: str) -> int:
-        """Return a free port of this machine, for the other workers of a gang."""
+        """Return a free port of this machine, to which the other workers of a gang connect."""
         return free_port(address)
 
     def _execute(self, later_orders: Sequence[Order]) -> None:
-        """Execute the orders of give_order(), then the later ones, each at most once."""
+        """Execute the orders of give_order(), then the later orders, each at most once."""
         orders = []
         with contextlib.suppress(queue.Empty):
             while True:
