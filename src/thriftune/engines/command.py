@@ -177,7 +177,7 @@ class _Session:
         _signal(self._process, signal.SIGKILL)
         os.set_blocking(self._output, False)
         with contextlib.suppress(BlockingIOError):
-            for _ in range(_PIPE_READS):  # no more, because a child of another process group may go on printing
+            for _ in range(_PIPE_READS):  # limited, because a child in another process group may print forever
                 if not self._read():
                     break
         self._find_metrics(b"\n")

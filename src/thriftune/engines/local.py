@@ -49,7 +49,7 @@ _PIPE_READS = 5
 """The number of reads that empty a pipe: a pipe holds at most a megabyte."""
 
 _MAX_FAILED_STARTS = 3
-"""A study stops after this many supervisors in a row that have ended before they started a worker."""
+"""A study stops after this many successive supervisors that have ended before they started a worker."""
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class LocalEngine:
         self._selector.register(self._waker, selectors.EVENT_READ, self._woken)
         self._events: list[Event] = []  # events that the next wait() returns
         self._woke = False  # wake() was called
-        self._failed_starts = 0  # supervisors in a row that ended before they started a worker
+        self._failed_starts = 0  # successive supervisors that ended before they started a worker
         self._output_failed = False  # the warning that output cannot be stored was sent
         self._memory_kills = MemoryKills()
         self._ended_ids: list[int] = []  # ids of ended workers, whose events are recorded by the next wait()
@@ -117,7 +117,7 @@ class LocalEngine:
         for _ in range(self._slots):  # they start while the driver prepares the first trials
             self._spawn()
 
-    def start(self, run: Run, workers: Mapping[str, int]) -> None:  # noqa: ARG002 (there is only this machine)
+    def start(self, run: Run, workers: Mapping[str, int]) -> None:  # noqa: ARG002 (the engine has only this machine)
         if self._control is None:
             self._start_supervisor()
         worker = next((each for each in self._workers.values() if each.free), None) or self._spawn()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from thriftune.training.run import TrialFailed
 
 _PIECE_CHARACTERS = 16_384
-"""The longest text that is matched at once. A pattern such as `.*loss=(...)` needs quadratic time."""
+"""The longest text that is matched in one call, because a pattern such as `.*loss=(...)` takes quadratic time."""
 
 _OVERLAP_CHARACTERS = 4_096
 """The length of the text that two successive pieces of a line share. A match that is not longer is always
@@ -43,7 +43,7 @@ class PrintedMetrics:
         self._warned = False
 
     def feed(self, output: bytes) -> Iterator[list[tuple[str, str]]]:
-        """Yield the (name, text of the number) pairs of each line, or piece of a long line.
+        """Yield the (name, text of number) pairs of each line, or piece of a long line.
 
         Raises TrialFailed if matching takes too long. Must be called on the main thread.
         """
@@ -67,7 +67,8 @@ class PrintedMetrics:
     def _forget(self, count: int) -> None:
         """Drop the first `count` characters of the text."""
         self._text = self._text[count:]
-        # At least one character is kept before the start, so that `^` and `\b` do not match there.
+        # At least one character stays before the start of a search, so that `^` and `\b` do not match at the
+        # start.
         self._starts = {name: max(1, start - count) for name, start in self._starts.items()}
 
     def _matches(self, horizon: int) -> list[tuple[str, str]]:

@@ -124,9 +124,9 @@ def _scheduling() -> tuple[int, os.sched_param] | None:
 
 
 def _oom_score() -> bytes | None:
-    """Return the score for how likely the kernel is to kill this process without memory.
+    """Return the score by which the kernel chooses a process to kill.
 
-    Returns None if it cannot be read.
+    The kernel does so if memory runs out. Returns None if it cannot be read.
     """
     try:
         fd = os.open(_OOM_SCORE, os.O_RDONLY)

@@ -65,7 +65,7 @@ def kill(pid: int) -> None:
 
 
 def _fields(stat: Path) -> list[bytes]:
-    """Return the fields of a file /proc/PID/stat: the state, the parent's id and so on.
+    """Return the fields of a file /proc/PID/stat: state, parent's id and so on.
 
     Returns an empty list if the process does not exist any more.
     """

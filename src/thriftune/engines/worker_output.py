@@ -13,7 +13,7 @@ from thriftune.store.output_files import OutputWriter
 from thriftune.training.run import Run
 
 _TAIL_BYTES = 16_384
-"""How much of the end of an attempt's output is kept in memory, for the report of a failure."""
+"""The length of the end of an attempt's output that stays in memory, to be reported if the attempt fails."""
 
 
 class WorkerOutput:

@@ -219,7 +219,7 @@ class Ended(Event):
 class Failed(Event):
     """An attempt failed through a fault of the trial itself.
 
-    Written by the worker, the engine or Study.tell(). The trial waits for a decision to retry it or to give it up.
+    Written by the worker, the engine or Study.tell(). The trial waits for a decision to retry it or to fail it.
 
     - `kind`: the kind of failure: raised, exited, signal, memory, nan, no_value, or told (reported with
       Study.tell()). The history itself also uses the kinds timeout and lost.

@@ -63,7 +63,10 @@ class Machine:
         return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
 
     def dollars(self, now: float) -> float:
-        """Return its cost in dollars: its bill, or an estimate from its price if it has no bill."""
+        """Return its cost in dollars.
+
+        This is its bill, or an estimate from its price if it has no bill.
+        """
         return self.seconds(now) * self.price_per_hour / 3600 if self.bill is None else self.bill.dollars
 
 

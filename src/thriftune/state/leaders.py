@@ -48,7 +48,10 @@ class Leaders:
     def __init__(
         self, trials: Sequence[TrialRecord], objectives: Sequence[Objective], constraints: Sequence[Constraint]
     ) -> None:
-        """Start without leaders. `trials`: the history's own list, to which later trials are appended."""
+        """Start without leaders.
+
+        `trials`: the history's own list, to which it appends later trials.
+        """
         self._trials = trials
         self._objectives = objectives
         self._constraints = constraints

@@ -36,7 +36,7 @@ def _apply_driver_stopped(state: StudyState, event: ev.DriverStopped) -> bool:
 
 
 def _end_drive(state: StudyState) -> None:
-    """End the current drive, if there is one, at the time of the last entry.
+    """End the current drive, if any, at the time of the last entry.
 
     This is the last time at which a killed driver is known to have run.
     """

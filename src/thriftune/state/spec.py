@@ -149,7 +149,7 @@ class Spec(StoredSettings):
 
     @property
     def needed_metrics(self) -> tuple[str, ...]:
-        """Return the metrics that a trial must report: those of all objectives and constraints."""
+        """Return the metrics of all objectives and constraints, which a trial must report."""
         return needed_metrics(self.objectives, self.constraints)
 
     @property
@@ -220,7 +220,7 @@ class Spec(StoredSettings):
         return found
 
     def changes_of_meaning(self, asked: Spec) -> list[str]:
-        """Return a text for each setting of `asked` that changes what a trial's value means."""
+        """Return a text for each setting of `asked` that changes the meaning of values."""
         found = []
         if asked.max_steps != self.max_steps:
             found.append(f"max_steps was {self.max_steps}, is now {asked.max_steps}")

@@ -185,7 +185,10 @@ class StudyState:
         return feasible(trial.metrics, self.constraints)
 
     def eligible(self, trial: TrialRecord) -> bool:
-        """Return whether the trial has not failed, has all values and meets all constraints."""
+        """Return whether the trial may be the best or on the front.
+
+        It must not have failed, must have all values, and must meet all constraints.
+        """
         return self.leaders.eligible(trial)
 
     def missing_metrics(self, trial: TrialRecord) -> list[str]:

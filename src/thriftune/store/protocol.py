@@ -100,7 +100,7 @@ class Store(Protocol):
         """
 
     def sync(self) -> None:
-        """Write all appended entries to disk, so that they survive the death of the machine."""
+        """Sync all appended entries to disk, so that they survive the machine's death."""
 
     def read(self, name: str, after: int = 0) -> list[Event]:
         """Return all entries whose number is greater than `after`, in order.

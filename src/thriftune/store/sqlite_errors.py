@@ -39,9 +39,9 @@ ADVICE = {
 
 @contextmanager
 def translated_errors(path: Path | None, *, read_only: bool) -> Iterator[None]:
-    """Translate errors in a `with` block to StoreError, or to StoreFull if the disk is full.
+    """Translate errors in a `with` block to StoreError or StoreFull.
 
-    These are errors of SQLite and of the disk.
+    These are errors of SQLite and of the disk. StoreFull says that the disk is full.
 
     - `path`: the file of the store; None for a store in memory.
     - `read_only`: the user may not write to the store.

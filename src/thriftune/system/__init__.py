@@ -69,7 +69,7 @@ class System:
 
     @property
     def own(self) -> dict[str, Any]:
-        """Return the user's own knobs, which a study cannot store because they are objects."""
+        """Return the user's own knobs, which are objects that a study cannot store."""
         return {"knobs": [knob for knob in self.knobs if not isinstance(knob, str)]}
 
     @property

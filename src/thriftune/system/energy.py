@@ -124,7 +124,7 @@ def _read_number(path: Path) -> int:
 
 
 def _used_seconds() -> float:
-    """Return the CPU seconds of this process, and of its child processes that have ended."""
+    """Return the CPU seconds of this process and of its ended child processes."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

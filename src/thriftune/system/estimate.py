@@ -85,7 +85,10 @@ addition to the sum of their own effects."""
 
 
 def neutral_prior(part: str) -> Effect:
-    """Return the effect that is expected of a knob's part without any knowledge. `part`: its key."""
+    """Return the effect that is expected of a knob's part without any knowledge.
+
+    `part`: its key.
+    """
     return NEUTRAL if len(setting_of(part)) == 1 else NEUTRAL_TOGETHER
 
 
@@ -116,7 +119,9 @@ class WindowCost(NamedTuple):
 
 
 def window_costs(windows: Sequence[UsageWindow], cost_of: Callable[[UsageMeasured], float]) -> list[WindowCost]:
-    """Return the costs of a trial's windows, which are in order. Windows without a cost are left out.
+    """Return the costs of a trial's windows, in the same order.
+
+    Windows without a cost are left out.
 
     `cost_of`: returns the cost of a step in a window; 0 if it is not known.
     """
@@ -150,7 +155,10 @@ def no_core_is_idle(usage: UsageMeasured) -> bool:
 
 
 def _waiting_share(usage: UsageMeasured) -> float:
-    """Return the share of a window in which a program waited for a core; 0 if that is not known."""
+    """Return the share of a window in which a program waited for a core.
+
+    Returns 0 if it is not known.
+    """
     return usage.counters.get("cpu_pressure_seconds", 0.0)
 
 
@@ -337,6 +345,9 @@ def _spread(costs: Sequence[WindowCost]) -> tuple[float, int]:
 
 
 def _noise(spread: float, free: float) -> float:
-    """Return the standard deviation of the logarithm of a step's cost, from Evidence.spread and Evidence.free."""
+    """Return the noise: the standard deviation of the logarithm of a step's cost.
+
+    The arguments are those of Evidence.
+    """
     usual = _USUAL_WEIGHT * _USUAL_NOISE**2
     return max(_LEAST_NOISE, math.sqrt((spread + usual) / (free + _USUAL_WEIGHT)))

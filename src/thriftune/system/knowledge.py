@@ -60,7 +60,10 @@ def pool(effects: Sequence[Effect], prior: Effect) -> Effect:
 
 
 def _pooled(effects: Sequence[Effect], prior: Effect, deviation: float) -> Effect:
-    """Return the mean effect and its error. `deviation`: the standard deviation between trials."""
+    """Return the mean effect and its error.
+
+    `deviation`: the standard deviation of the effect between trials.
+    """
     weights = [1.0 / (each.error**2 + deviation**2) for each in effects]
     precision = prior.error**-2 + sum(weights)
     total = prior.log_ratio * prior.error**-2

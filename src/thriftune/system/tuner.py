@@ -133,7 +133,7 @@ class SystemTuner:
             yield ev.SetKnobs(now, trial.id, chosen.setting, chosen.why, by)
 
     def _choose(self, trial: TrialRecord, history: History, possible: Possible) -> tuple[NextSetting, str]:
-        """Return the trial's next setting, and the evidence for it: a value of SetKnobs.by."""
+        """Return the trial's next setting, and its evidence: a value of SetKnobs.by."""
         if trial.failed_settings:
             why = f"it failed with {describe(trial.failed_settings[-1])}"
             return NextSetting(possible.usual, why, False), OWN
@@ -216,7 +216,7 @@ class SystemTuner:
         return self._refused_by(trial) | {refusal for refusal, count in counts.items() if count > 1}
 
     def _refused_by(self, trial: TrialRecord) -> set[tuple[str, str]]:
-        """Return the values that a trial has refused, as pairs of a knob and the value's key.
+        """Return (knob, key of the value) for each value that a trial has refused.
 
         A value was refused if it was decided for the trial, but the trial's later windows do not have it.
         """
@@ -264,7 +264,7 @@ def _is_inherited(setting: KnobSetting, trial: TrialRecord) -> bool:
 
 
 def _is_stopping(trial: TrialRecord) -> bool:
-    """Return whether a stopping rule has decided to stop the trial after its present step."""
+    """Return whether a stopping rule has decided to stop the trial."""
     return trial.end_request in ("stop", "converge") and "by " in (trial.end_reason or "")
 
 

@@ -289,7 +289,7 @@ class RayCloud:
         return [MachineShared(now, machine.id, others)]
 
     def _share_events(self, now: float, others: Mapping[str, OtherStudy]) -> list[Event]:
-        """Write a note of what this study wants; return a ShareChanged if its share changed.
+        """Write what this study wants; return a ShareChanged if its share has changed.
 
         The share is a number of workers: all that fit on the rented machines, and the fair share of the shared
         ones.

@@ -239,7 +239,7 @@ class Cluster:
 
         for actor in list_named_actors(all_namespaces=True):
             if actor["name"].startswith(prefix):
-                with contextlib.suppress(ValueError):  # it has just ended by itself
+                with contextlib.suppress(ValueError):  # the actor has just ended
                     ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
 
     def _gcs(self) -> Any:

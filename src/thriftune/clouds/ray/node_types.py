@@ -26,7 +26,7 @@ def node_type_name(machine: str, spot: bool) -> str:
 
 
 def machine_and_market(type_name: str) -> tuple[str, bool] | None:
-    """Return (machine type, is spot) for the name of a node type; None for other names."""
+    """Return (machine type, is spot) for a node type's name; None for other names."""
     machine, _, market = type_name.rpartition("_")
     return (machine, market == SPOT) if machine and market in (SPOT, ON_DEMAND) else None
 

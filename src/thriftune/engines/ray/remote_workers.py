@@ -49,7 +49,7 @@ the worker were reported first, the driver would place the trial on the same mac
 """
 
 _MAX_FAILED_STARTS = 3
-"""A study stops after this many actors in a row that could not start a worker."""
+"""A study stops after this many successive actors that could not start a worker."""
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +148,7 @@ class RemoteWorkerPool:
         ] = []  # a heap of (time when due in monotonic seconds, number, action)
         self._timer_numbers = itertools.count()
         self._unused_folders: list[Path] = []  # folders of ended workers; removed when their events are recorded
-        self._failed_starts = 0  # actors in a row that have not started
+        self._failed_starts = 0  # successive actors that have not started
 
     def __iter__(self) -> Iterator[RemoteWorker]:
         return iter(self._workers)

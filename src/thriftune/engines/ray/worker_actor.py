@@ -97,7 +97,7 @@ class WorkerActor:
         self._engine.wake()
 
     def find_port(self, address: str) -> int:
-        """Return a free port of this machine, to which the other workers of a gang connect."""
+        """Return a free port of this machine. The other workers of a gang connect to it."""
         return free_port(address)
 
     def _execute(self, later_orders: Sequence[Order]) -> None:

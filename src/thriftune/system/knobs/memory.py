@@ -84,7 +84,10 @@ def _has_spare_memory() -> bool:
 
 
 def _free_in_control_groups() -> Iterator[int]:
-    """Yield the free bytes under each memory limit of the control groups, version 1 and 2."""
+    """Yield the free bytes under each memory limit of the container.
+
+    The limits are set by control groups of version 1 or 2.
+    """
     groups = Path("/sys/fs/cgroup")
     for limit, used in (
         (groups / "memory.max", groups / "memory.current"),

@@ -48,10 +48,11 @@ class Panel:
         return new
 
     def restore(self) -> list[str]:
-        """Restore all knobs, in reverse order. Knobs with the flag `lasts` stay in `setting`.
+        """Restore all knobs, in reverse order.
 
-        Returns a sentence for each knob that could not be restored, even if change() has returned it before. If
-        there is any, this process must not run another attempt.
+        Knobs with the flag `lasts` stay in `setting`. Returns a sentence for each knob that could not be
+        restored, even if change() has returned it before. If there is any, this process must not run another
+        attempt.
         """
         self.setting = {name: value for name, value in self.setting.items() if self._lasts(name)}
         return [sentence for name in reversed(self._knobs) for sentence in self._restore(name)]
