@@ -24,7 +24,7 @@ from typing import IO, Any, NamedTuple
 import thriftune as tt
 from benchmarks.common import in_new_process
 from benchmarks.system.workloads import WORKLOADS, Workload
-from thriftune.common.threads import THREAD_VARIABLES, thread_limits
+from thriftune.common.threads_per_trial import THREAD_VARIABLES, thread_limits
 from thriftune.state.events import PROBE
 from thriftune.system.energy import estimate
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.common.clock import WallClock
-from thriftune.common.threads import thread_limits, threads_per_trial
+from thriftune.common.threads_per_trial import thread_limits, threads_per_trial
 from thriftune.engines import recovery
 from thriftune.engines.exit_causes import ExitCause, MemoryKills, exit_cause
 from thriftune.engines.protocol import WorkerStatus

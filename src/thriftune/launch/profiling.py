@@ -24,7 +24,7 @@ from thriftune.clouds.local import cores
 from thriftune.common.checks import check_whole
 from thriftune.common.formatting import plural
 from thriftune.common.text import last_line, printable
-from thriftune.common.threads import THREAD_VARIABLES, thread_limits
+from thriftune.common.threads_per_trial import THREAD_VARIABLES, thread_limits
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.protocol import Engine
 from thriftune.errors import ProfileError, SettingError

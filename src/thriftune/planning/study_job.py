@@ -9,10 +9,9 @@ from thriftune.errors import SettingError
 from thriftune.planning.job import JobSpec, Stage, asha
 from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
-from thriftune.stopping.asha import ASHA
+from thriftune.stopping.asha import ASHA, FIRST_RUNG_DIVISOR
 from thriftune.stopping.brackets import BracketStage
 from thriftune.stopping.halving import SuccessiveHalving
-from thriftune.stopping.rungs import FIRST_RUNG_DIVISOR
 
 
 def job_of_study(spec: Spec) -> tuple[JobSpec, list[str]]:

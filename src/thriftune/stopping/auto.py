@@ -7,8 +7,8 @@ import math
 from thriftune.state.events import KNOWN
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
+from thriftune.stopping.asha import RungRule, Rungs
 from thriftune.stopping.protocol import Verdict
-from thriftune.stopping.rungs import RungRule, Rungs
 
 MIN_WITNESSES = 4
 """Learn nothing until this many trials have finished.

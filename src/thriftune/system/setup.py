@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from thriftune.common.threads import THREAD_VARIABLES
+from thriftune.common.threads_per_trial import THREAD_VARIABLES
 from thriftune.state.spec import Spec
 from thriftune.system.knobs import BUILT_IN, Knob
 from thriftune.system.tuner import CoreShares, SystemTuner

@@ -18,7 +18,7 @@ from typing import Any
 from thriftune.clouds.ray.cluster import Cluster, ClusterNode
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import format_resources
-from thriftune.common.threads import thread_limits, threads_per_trial
+from thriftune.common.threads_per_trial import thread_limits, threads_per_trial
 from thriftune.engines import recovery
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.ray.actor_errors import error_line

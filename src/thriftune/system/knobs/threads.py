@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from thriftune.common.threads import THREAD_VARIABLES
+from thriftune.common.threads_per_trial import THREAD_VARIABLES
 from thriftune.system.knobs.protocol import CannotTurn, Knob, powers_of_two, whole
 
 
