@@ -1,1 +1,1 @@
-"""From where does a study get its machines?"""
+"""Who rents machines to us?"""

@@ -54,11 +54,11 @@ def check_not_itself(sources: Iterable[Source], name: str, study_id: str | None)
 
 
 def knowledge(sources: Sequence[KnownStudy], asked: Spec, now: float) -> list[ev.WarmStarted]:
-    """Return the first log entries of the new study `asked`: one for each source that knows anything.
+    """Return the first log entries of the new study `asked`: one for each study with a usable trial.
 
-    Called once, when the study is created. A source also hands on what it learned from other studies. If several
-    sources know of the same study, it is taken once: from itself if it is a source, else from the copy with the
-    most trials.
+    These studies are the sources and the studies that the sources have learned from. A study that several sources
+    know is taken once: from the study itself if it is a source, otherwise from the copy with the most trials. Called
+    once, when the study is created.
     """
     own = _longest(_known_to(source, asked) for source in sources)
     copies = _longest(copy for source in sources for copy in source.history.earlier)

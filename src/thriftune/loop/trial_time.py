@@ -58,5 +58,5 @@ class TrialTime:
 
 
 def _may_be_asked(trial: TrialRecord) -> bool:
-    """Return whether a trial can be asked to end, as it was not asked before or only to move."""
+    """Return whether a trial can still be asked to end: it was not asked yet, or only to move."""
     return trial.end_request in (None, "move")

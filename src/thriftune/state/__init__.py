@@ -1,4 +1,4 @@
-"""What happened in a study, and what is known about it?
+"""What happened, and what is known?
 
 This package has the events, the settings of a study, and the history that follows from its log.
 """

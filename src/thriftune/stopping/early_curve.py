@@ -67,7 +67,10 @@ class EarlyCurve:
 
 
 def _predicted(trial: TrialRecord, end: int, history: History, *, at: int) -> float:
-    """Return the value predicted for step `at` from those up to step `end`; lower is better."""
+    """Return the value at step `at`, predicted from the reports up to step `end`; lower is better.
+
+    A trial that finished before `end` has its own value. Return infinity if no prediction is possible.
+    """
     if trial.finished and trial.value is not None and trial.step < end:  # it converged, so this is its last value
         return -trial.value if history.maximize else trial.value
     steps, values = _curve(trial)

@@ -1,1 +1,1 @@
-"""Where is the log of each study stored?"""
+"""What has happened, durably? The logs of studies, in SQLite."""
