@@ -57,8 +57,8 @@ def knowledge(sources: Sequence[KnownStudy], asked: Spec, now: float) -> list[ev
     """Return the first log entries of the new study `asked`: one for each study with a usable trial.
 
     These studies are the sources and the studies that the sources have learned from. A study that several sources
-    know is taken once: from the study itself if it is a source, otherwise from the copy with the most trials. Called
-    once, when the study is created.
+    know is taken once: from the study itself if it is a source, otherwise from the copy with the most trials.
+    Called once, when the study is created.
     """
     own = _longest(_known_to(source, asked) for source in sources)
     copies = _longest(copy for source in sources for copy in source.history.earlier)
