@@ -32,9 +32,9 @@ SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}
 
 
 class BestThenRandom:
-    """A searcher that suggests the best configuration of earlier studies first, and then random ones.
+    """A searcher that suggests the best configuration of sources first, and then random ones.
 
-    The value of k in the random ones tells the number of earlier studies.
+    The value of k in the random ones tells the number of sources.
     """
 
     def suggest(self, past: Past, rng: Any) -> Config:

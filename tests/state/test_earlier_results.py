@@ -21,7 +21,7 @@ LINEAR, LOG = Float(0, 1), Float(1e-5, 1, log=True)
 
 
 def earlier(space: Mapping[str, Parameter], *configs: Config) -> EarlierStudy:
-    """Return an earlier study. The value of each trial is its number, and the last trial failed."""
+    """Return a source. The value of each trial is its number, and the last trial failed."""
     values = [*map(float, range(len(configs) - 1)), None]
     return EarlierStudy("old", Space(space), "loss", False, tuple(zip(configs, values, strict=True)))
 

@@ -41,7 +41,10 @@ quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress
 @click.argument("file", type=click.Path(path_type=Path))
 @store_option
 @click.option(
-    "--warm-start", multiple=True, metavar="NAME", help="A past study to learn from; PATH:NAME in another store."
+    "--warm-start",
+    multiple=True,
+    metavar="NAME",
+    help="A source: a study to learn from; PATH:NAME in another store.",
 )
 @json_option
 @quiet_option

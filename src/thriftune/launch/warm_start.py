@@ -1,4 +1,4 @@
-"""Copy what past studies know into a new study, for a warm start, and tell the user what was copied.
+"""Copy what sources know into a new study, for a warm start, and tell the user what was copied.
 
 A source is a study that is already loaded, or a string: the name of a study in the same store, or "other.db:name".
 """

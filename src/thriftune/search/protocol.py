@@ -54,7 +54,7 @@ class Past(Protocol):
 
     @property
     def earlier(self) -> Sequence[EarlierStudy]:
-        """The earlier studies of a warm start; earlier_results.translate() converts one to this space."""
+        """The sources of a warm start; earlier_results.translate() converts one to this space."""
         ...
 
     def times(self, config: Config) -> int:

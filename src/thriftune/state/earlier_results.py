@@ -1,4 +1,4 @@
-"""Translate the results of earlier studies to the space of a new study."""
+"""Translate the results of sources to the space of a new study."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEAR = 0.1
 range."""
 
 FEWEST = 3
-"""The fewest trials with a value that make an earlier study useful."""
+"""The fewest trials with a value that make a source useful."""
 
 _VALUES_SHOWN = 3
 """The most values of a parameter that a note lists."""
@@ -51,10 +51,10 @@ class EarlierStudy:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedTrials:
-    """The trials of an earlier study that are valid in the new space, in their order.
+    """The trials of a source that are valid in the new space, in their order.
 
     - `configs`, `values`, `variances`: one item for each trial, with the meaning that it has in EarlierStudy.
-    - `missing`: parameters of the new space that the earlier study did not vary. Their values in the
+    - `missing`: parameters of the new space that the source did not vary. Their values in the
       configurations have no meaning.
     - `notes`: a text for each change that the translation made.
     """
@@ -73,7 +73,7 @@ class TranslatedTrials:
 
 
 def translate(earlier: EarlierStudy, space: Space) -> TranslatedTrials:
-    """Translate the trials of an earlier study to a new space.
+    """Translate the trials of a source to a new space.
 
     All returned configurations are valid in the new space. Parameters are matched by name. A value does not
     change with the range or scale: a learning rate of 0.01 stays 0.01. A value slightly outside the new range

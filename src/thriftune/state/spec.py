@@ -213,7 +213,7 @@ class Spec(StoredSettings):
             ways = "run by ask and tell", "run by thriftune"
             was, now = ways if self.target.kind == "outside" else ways[::-1]
             found.append(f"trials: were {was}, are now {now}")
-        # Without the setting, a resumed study keeps the earlier studies that it was started with.
+        # Without the setting, a resumed study keeps the sources that it was started with.
         if asked.warm_start and set(asked.warm_start) != set(self.warm_start):
             was, now = (", ".join(names) or "none" for names in (self.warm_start, asked.warm_start))
             found.append(f"warm_start: was {was}, is now {now}")

@@ -20,9 +20,9 @@ QUICK = settings(deadline=None, max_examples=25)
 
 @dataclass(frozen=True)
 class Waves:
-    """A trend: a wave for each earlier study, with a known gradient."""
+    """A trend: a wave for each source, with a known gradient."""
 
-    W: Array  # (D, earlier studies)
+    W: Array  # (D, sources)
 
     def mean(self, X: Array) -> Array:
         return np.asarray(np.sin(X @ self.W))

@@ -1,4 +1,4 @@
-"""Tests when theta is learned and from what, and how probable the trend of earlier studies is."""
+"""Tests when theta is learned and from what, and how probable the trend of sources is."""
 
 from __future__ import annotations
 

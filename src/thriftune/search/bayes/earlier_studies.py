@@ -1,6 +1,6 @@
-"""Models of the earlier studies in a warm start; the mean of each is a trend of the new study's model.
+"""Models of the sources of a warm start; the mean of each is a trend of the new study's model.
 
-The weight of each earlier study is one more hyperparameter, learned and integrated out like the others. An
+The weight of each source is one more hyperparameter, learned and integrated out like the others. An
 unrelated study explains nothing of the new observations, and its weight soon falls to almost nothing.
 """
 
@@ -25,7 +25,7 @@ MAX_TRIALS = 200
 
 
 class _Trials(NamedTuple):
-    """Trials for the model of one earlier study."""
+    """Trials for the model of one source."""
 
     configs: list[dict[str, Any]]
     values: Array  # (n,) lower is better
@@ -33,7 +33,7 @@ class _Trials(NamedTuple):
 
 
 def _select(trials: TranslatedTrials, maximize: bool) -> tuple[_Trials, _Trials]:
-    """Return the trials for the model of an earlier study: those with measured and those with estimated values."""
+    """Return the trials for the model of a source: those with measured and those with estimated values."""
     values = np.array([np.nan if value is None else value for value in trials.values], dtype=float)
     values *= -1.0 if maximize else 1.0
     variances = np.array(trials.variances)
@@ -48,10 +48,10 @@ def _select(trials: TranslatedTrials, maximize: bool) -> tuple[_Trials, _Trials]
 
 
 class EarlierStudyModels:
-    """A Trend of all usable earlier studies, and their best configurations."""
+    """A Trend of all usable sources, and their best configurations."""
 
     def __init__(self, earlier: Sequence[EarlierStudy], space: Space, layout: ThetaLayout) -> None:
-        # Each model, with its column mask (D,): 1 for the columns that the earlier study varied, else 0.
+        # Each model, with its column mask (D,): 1 for the columns that the source varied, else 0.
         self._models: list[tuple[Posterior, Array]] = []
         self._ranked: list[list[dict[str, Any]]] = []  # by study: its configurations, best first
         for study in earlier:
@@ -77,7 +77,7 @@ class EarlierStudyModels:
             self._ranked.append([configs[i] for i in np.argsort(model.mean_at_inputs[0], kind="stable")])
 
     def __len__(self) -> int:
-        """Return the number of usable earlier studies."""
+        """Return the number of usable sources."""
         return len(self._models)
 
     def best(self) -> list[dict[str, Any]]:

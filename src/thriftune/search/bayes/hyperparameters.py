@@ -27,7 +27,7 @@ MAX_ITERATIONS = 25
 """Iterations of the search for the most likely theta. Its end point need not be exact."""
 
 PRIOR_RELATED = 0.5
-"""The prior probability that a study is related to the earlier studies of its warm start."""
+"""The prior probability that a study is related to the sources of its warm start."""
 
 RELEARN_EACH_UP_TO = 50
 """Up to this many observations, learn theta again after each one. Later, learn it less often."""
@@ -81,12 +81,12 @@ def most_likely(layout: ThetaLayout, X: Array, y: Array) -> Array:
 
 @dataclass(frozen=True)
 class ThetaDraws:
-    """Draws of theta (S, k), without and with the trend of earlier studies.
+    """Draws of theta (S, k), without and with the trend of sources.
 
-    Without earlier studies, both are the same.
+    Without sources, both are the same.
     """
 
-    without_trend: Array  # the weights of earlier studies are 0
+    without_trend: Array  # the weights of sources are 0
     with_trend: Array
     trend_probability: float  # that the study is related to the earlier ones
 
@@ -109,7 +109,7 @@ def draw_thetas(
 ) -> ThetaDraws:
     """Draw theta from its posterior; without `sampling`, return the most likely theta alone.
 
-    `trend` (n, earlier studies) is what each earlier study predicts at X, minus its mean over X.
+    `trend` (n, sources) is what each source predicts at X, minus its mean over X.
     """
     plain_layout = replace(layout, earlier_count=0)
     plain = _draws(plain_layout, X, y, sampling, rng, None)
@@ -138,7 +138,7 @@ def trend_probability(
 
 
 def _log_evidence(layout: ThetaLayout, theta: Array, X: Array, y: Array, trend: Array) -> float:
-    """Return the log density of y and theta up to a constant, with the earlier studies' weights integrated out.
+    """Return the log density of y and theta up to a constant, with the sources' weights integrated out.
 
     With weights a ~ N(mu, sd^2) and y - M a ~ N(0, K), the weights given y are normal, with precision
     P = M' K^-1 M + 1/sd^2.

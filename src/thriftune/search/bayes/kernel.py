@@ -75,7 +75,7 @@ class ThetaLayout:
     """The positions of the hyperparameters in theta.
 
     In this order: the log signal variance, the log noise variance, the log length scale of each parameter, log a
-    of each warped column, log b of each warped column, and the weight of each earlier study. A column is warped by
+    of each warped column, log b of each warped column, and the weight of each source. A column is warped by
     w(u) = 1 - (1 - u^a)^b, Kumaraswamy's distribution. The weights are not logarithms.
     """
 
@@ -83,7 +83,7 @@ class ThetaLayout:
     column_parameter: Indices  # (D,) the index of the parameter that each column belongs to
     column_weights: Array  # (D,) the factor on each column
     warped_columns: Indices  # indices of the columns that are warped
-    earlier_count: int = 0  # the number of earlier studies in a warm start
+    earlier_count: int = 0  # the number of sources of a warm start
 
     SIGNAL = 0
     NOISE = 1

@@ -26,7 +26,7 @@ LOG_WARP_SD = 0.25
 """The prior standard deviation of log a and log b of a warping. Small: users mostly choose the right scale."""
 
 EARLIER_WEIGHT_MEAN, EARLIER_WEIGHT_SD = 0.8, 0.8
-"""The prior of an earlier study's weight. A related study has about the same effects."""
+"""The prior of a source's weight. A related study has about the same effects."""
 
 _NO_DENSITY = 1e25
 """The negative log density that the minimiser sees where the covariance has no Cholesky factor."""
@@ -62,7 +62,7 @@ def default_prior(layout: ThetaLayout) -> Prior:
     def set_prior(index: int | slice, centre: float, spread: float, lowest: float, highest: float) -> None:
         mean[index], sd[index], low[index], high[index] = centre, spread, lowest, highest
 
-    # In a warm start, the process models only what the earlier studies leave unexplained.
+    # In a warm start, the process models only what the sources leave unexplained.
     log_signal = math.log(0.2) if layout.earlier_count else 0.0
     set_prior(layout.SIGNAL, log_signal, 1.0, math.log(1e-2), math.log(1e2))
     set_prior(layout.NOISE, math.log(1e-3), 2.0, math.log(1e-6), 0.0)
@@ -77,7 +77,7 @@ def default_prior(layout: ThetaLayout) -> Prior:
 class LogPosterior:
     """The log posterior density of theta, up to a constant, given observations y (n,) at `inputs`.
 
-    `trend` (n, earlier studies) is what each earlier study predicts at the inputs. The process models the
+    `trend` (n, sources) is what each source predicts at the inputs. The process models the
     residual.
     """
 

@@ -21,18 +21,18 @@ JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
 
 
 class Trend(Protocol):
-    """The predictions of earlier studies; the process models what they leave unexplained.
+    """The predictions of sources; the process models what they leave unexplained.
 
     Observations have mean 0. The posterior therefore subtracts the trend's mean over the observed points, which
     may lie where the trend is low.
     """
 
     def mean(self, X: Array) -> Array:
-        """Return the predicted values (m, earlier studies) at X (m, D)."""
+        """Return the predicted values (m, sources) at X (m, D)."""
         ...
 
     def mean_with_gradient(self, X: Array) -> tuple[Array, Array]:
-        """Return the predicted values, and their derivative by each point (m, earlier studies, D)."""
+        """Return the predicted values, and their derivative by each point (m, sources, D)."""
         ...
 
 
@@ -136,7 +136,7 @@ class Posterior:
 
 
 def centred(trend: Array) -> Array:
-    """Return a trend (n, earlier studies) minus its mean over the observations, as a posterior uses it."""
+    """Return a trend (n, sources) minus its mean over the observations, as a posterior uses it."""
     result: Array = trend - trend.mean(axis=0)
     return result
 

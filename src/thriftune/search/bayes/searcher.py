@@ -168,7 +168,7 @@ class Bayes:
     def _initial_point(self, past: Past, earlier: EarlierStudyModels, rng: np.random.Generator) -> dict[str, Any]:
         """Return the middle of the space first, then points that fill it.
 
-        In a warm start, these alternate with the best configurations of the earlier studies, so that the model
+        In a warm start, these alternate with the best configurations of the sources, so that the model
         soon learns whether those studies are related.
         """
         number = len(past.trials)
