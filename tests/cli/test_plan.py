@@ -146,7 +146,7 @@ def test_a_study_without_limits_needs_a_limit_option(tmp_path: Path) -> None:
     [
         (("--deadline", "10s"), "deadline: 10.0 s cannot be met: the fastest plan needs "),
         (("--budget", "0.01"), "budget: $0.0100 is not enough: the cheapest plan costs $"),
-        (("--deadline", "-5"), "error: deadline: '-5' is not a duration"),
+        (("--deadline", "-5"), "deadline: '-5' is not a duration"),
         (("--probability", "2"), "probability: 2.0 must be at least 0 and below 1"),
         (
             ("--machine", "p3.8xlarg"),
