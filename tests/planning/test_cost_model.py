@@ -176,8 +176,9 @@ def test_the_prediction_is_the_mean_of_executions(plan: tuple[CostModel, list[St
     model, choices = plan
     result = carried_out(model, choices, 3000)
     for expected, observed in zip(totals(model, choices), (result.seconds, result.dollars), strict=True):
-        # The prediction has an error, too: the slowest of many trials is estimated from 1,000 draws.
-        error = 4.0 * float(observed.std()) * math.sqrt(1 / 3000 + 1 / 1000)
+        # The prediction has an error, too: the slowest of many trials is estimated from 1,000 draws. Five standard
+        # errors, as over a hundred comparisons are made and the tails are heavier than a normal distribution's.
+        error = 5.0 * float(observed.std()) * math.sqrt(1 / 3000 + 1 / 1000)
         assert expected == pytest.approx(observed.mean(), abs=error + 1e-3 * expected)
 
 

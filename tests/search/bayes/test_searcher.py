@@ -602,7 +602,7 @@ def test_a_resumed_study_continues_with_the_same_suggestions(tmp_path: Path) -> 
     [
         ({"initial": 0}, "initial: 0 is too small; use 1 or more"),
         ({"draws": 2.5}, "draws: 2.5 must be a whole number"),
-        ({"thin": True}, "thin True must be"),
+        ({"thin": True}, "thin: True must be"),
         ({"hyperparameters": "guess"}, "'guess' must be 'slice' or 'map'"),
         ({"warp": "no"}, "warp 'no' must be true or false"),
     ],
