@@ -31,7 +31,7 @@ COVERAGE := --cov=thriftune --cov-report=
 test: check
 	rm -rf out/coverage && mkdir -p out/coverage
 	$(MAKE) --jobs 3 --keep-going test-clusters test-processes test-others
-	$(BIN)/coverage combine --quiet --data-file=out/coverage/data out/coverage
+	$(BIN)/coverage combine --quiet --data-file=out/coverage/data $(addprefix out/coverage/,clusters processes others)
 	$(BIN)/coverage html --quiet --data-file=out/coverage/data --directory=out/coverage/html
 	@echo "coverage: $$($(BIN)/coverage report --data-file=out/coverage/data --format=total) % of lines; by file in out/coverage/html/index.html"
 
