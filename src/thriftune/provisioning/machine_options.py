@@ -223,7 +223,7 @@ class OptionCosts:
 
 
 def _may_finish_step(machine_type: MachineType, step: float, age: float) -> bool:
-    """Return whether enough machines of this age live for another step."""
+    """Return whether a machine of this age is likely enough to survive another step."""
     return machine_type.survival is None or float(alive(machine_type.survival, step, age)) > _MIN_SURVIVAL
 
 

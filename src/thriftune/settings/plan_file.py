@@ -55,7 +55,8 @@ def read_plan_file(
       beside the file is used.
     - `machine`: the only machine type to plan for, by its name in the file or else in the catalog.
     - `clouds_needed`: whether a file without machines is an error.
-    - `machine_option`: the option of the command that names machines instead of the file, for this error.
+    - `machine_option`: the command-line option with which users can name machines; the error about a file without
+      machines mentions it.
     """
     file = read_study_file(path, overrides)
     file = replace(file, spec=_with_deadline_from_now(file.spec, path, overrides))

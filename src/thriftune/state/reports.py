@@ -64,10 +64,10 @@ def latest_metrics(reports: Iterable[Report]) -> dict[str, float]:
 
 
 def counted_reports(trial: TrialRecord) -> Sequence[Report]:
-    """Return the reports that count when the current attempt has come to its own end.
+    """Return the trial's valid reports once its current attempt has ended by itself.
 
-    They end with the last report of this attempt. Reports of later steps come from a lost attempt.
-    An attempt without a report found nothing left to do, and all earlier reports count.
+    They end with the last report of this attempt. Reports of later steps come from a lost attempt. If this attempt
+    made no report, the trial had no steps left, so all earlier reports count.
     """
     return trial.reports[: _count_until_attempt(trial) or len(trial.reports)]
 
