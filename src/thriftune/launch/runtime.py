@@ -181,8 +181,8 @@ def within(spec: Spec, plan: Plan) -> Spec:
 def wanted(spec: Spec, history: History, gang: int) -> int:
     """Return how many workers the study could use now if it had all machines of the cluster.
 
-    `gang`: how many workers each trial has. It is 0 if the study's plan rents machines for this study alone; such a
-    study wants no shared workers.
+    `gang`: how many workers each trial has. It is 0 if the study's plan rents machines for this study alone; such
+    a study wants no shared workers.
     """
     present = len(history.running) + len(history.waiting)
     more = None if spec.trials is None else max(0, spec.trials - len(history.created_ids))
