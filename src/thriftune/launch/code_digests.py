@@ -63,7 +63,7 @@ def _python() -> str:
 
 
 def of_other_python(old: str, new: str) -> bool:
-    """Return whether two digests cannot be compared, as only one is of code compiled by a given Python."""
+    """Return whether two digests cannot be compared, as different versions of Python compiled the code."""
     before, now = (text.partition(":")[0] if text.startswith("py") else "" for text in (old, new))
     return before != now
 

@@ -56,7 +56,7 @@ def step_of_values(trial: TrialRecord, metrics: Iterable[str]) -> int:
 
 
 def latest_metrics(reports: Iterable[Report]) -> dict[str, float]:
-    """Return each metric as the last of these reports that has it gives it."""
+    """Return each metric's value in the last of these reports that has it."""
     metrics: dict[str, float] = {}
     for report in reports:
         metrics.update(report.metrics)
