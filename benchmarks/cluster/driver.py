@@ -147,6 +147,9 @@ class InstantEngine:
     def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
         pass
 
+    def give_notice(self, trial: int, attempt: int, seconds_left: float) -> None:
+        pass
+
     def kill(self, trial: int, attempt: int) -> None:
         self.request_end(trial, attempt)
 

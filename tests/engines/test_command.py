@@ -46,6 +46,9 @@ class FakeLink:
             self.end.set()
         return 0
 
+    def seconds_left(self) -> float | None:
+        return None
+
     def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
         assert not after_report, "nothing here is judged"
         return self.end.is_set()

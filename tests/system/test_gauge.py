@@ -41,6 +41,9 @@ class Driver:
     def wait_for_setting(self, seconds: float) -> None:
         self.waited.append(seconds)
 
+    def seconds_left(self) -> float | None:
+        return None
+
     def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
         return False
 

@@ -34,6 +34,9 @@ class RecordingLink:
         self.sent.append(event)
         return 0
 
+    def seconds_left(self) -> float | None:
+        return None
+
     def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
         return sum(isinstance(event, Reported) for event in self.sent) >= self.end_after
 

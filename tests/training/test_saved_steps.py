@@ -75,6 +75,9 @@ class Stage:
         self.tell(event)
         return self.sent
 
+    def seconds_left(self) -> float | None:
+        return None
+
     def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
         return False
 

@@ -33,6 +33,9 @@ class FakeLink:
         self.sent.append(event)
         return len(self.reports) if isinstance(event, Reported) else 0
 
+    def seconds_left(self) -> float | None:
+        return None
+
     def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:
         if after_report:
             self.waited.append((after_report, timeout_seconds))

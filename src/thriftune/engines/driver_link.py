@@ -39,6 +39,9 @@ _SPOOL_BYTES = 1 << 16
 _DISK_RETRY_SECONDS = 0.2
 """How often to retry a write to a full disk."""
 
+_NOTICE_SECONDS = 0.01
+"""How often to look for a notice at most: a training function may ask for the time left in an inner loop."""
+
 
 class DriverLink:
     """The worker's connection to the driver."""
@@ -51,6 +54,8 @@ class DriverLink:
         self._inbox: list[Any] = []  # messages that were received and not processed, in order
         self._ends: set[tuple[int, int]] = set()  # the attempts that the driver wants to end
         self._judged_number = 0  # the number of the attempt's last report that was judged
+        self._preempted_at: float | None = None  # when the machine will be preempted, in monotonic seconds
+        self._notice_due_at = 0.0  # when to look for a notice again, in monotonic seconds
         self._setting: Mapping[str, Any] | None = None  # a new knob setting that take_setting() has not returned
         self._run: Run | None = None  # the attempt that runs
         self._lock = threading.RLock()  # held by the thread that receives messages
@@ -68,6 +73,7 @@ class DriverLink:
                     self._ends.clear()
                     self._judged_number = 0
                     self._setting = None
+                    self._preempted_at = None
                     self._run = run
                     return run
             if not self._receive(0):
@@ -91,6 +97,14 @@ class DriverLink:
             return self.end_requested()
         finally:
             self._lock.release()
+
+    def seconds_left(self) -> float | None:
+        """Return the time until the machine is preempted; None without a notice."""
+        now = time.monotonic()
+        if now >= self._notice_due_at:
+            self._notice_due_at = now + _NOTICE_SECONDS
+            self._end_requested_now()  # processes the messages that have arrived
+        return None if self._preempted_at is None else max(0.0, self._preempted_at - now)
 
     def wait_for_setting(self, seconds: float) -> None:
         """Wait for a new knob setting, or until the time is over."""
@@ -136,6 +150,8 @@ class DriverLink:
         for message in self._inbox:
             if "end" in message:
                 self._ends.add(tuple(message["end"]))
+            elif "notice" in message and tuple(message["notice"][:2]) == own:
+                self._preempted_at = time.monotonic() + message["notice"][2]
             elif "judged" in message and tuple(message["judged"][:2]) == own:
                 self._judged_number = message["judged"][2]
             elif "knobs" in message and tuple(message["knobs"][:2]) == own:

@@ -26,6 +26,7 @@ from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import (
     AttributeSet,
+    CheckpointSaved,
     DiskFull,
     Ended,
     Event,
@@ -50,6 +51,10 @@ _PIPE_READS = 5
 
 _MAX_FAILED_STARTS = 3
 """A study stops after this many successive supervisors that have ended before they started a worker."""
+
+
+_FROM_WORKERS = (Reported, CheckpointSaved, UsageMeasured, Ended, Failed, Lost, Warned, DiskFull, AttributeSet)
+"""The events that a worker may send."""
 
 
 @dataclass(slots=True)
@@ -136,6 +141,10 @@ class LocalEngine:
     def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
         if (worker := self._running(trial, attempt)) is not None:
             _send(worker.link, {"knobs": [trial, attempt, dict(setting)]})
+
+    def give_notice(self, trial: int, attempt: int, seconds_left: float) -> None:
+        if (worker := self._running(trial, attempt)) is not None:
+            _send(worker.link, {"notice": [trial, attempt, seconds_left]})
 
     def kill(self, trial: int, attempt: int) -> None:
         if (worker := self._running(trial, attempt)) is not None and self._control is not None:
@@ -345,7 +354,7 @@ class LocalEngine:
             event = from_line(line)
         except ValueError:
             event = None
-        if not isinstance(event, (Reported, UsageMeasured, Ended, Failed, Lost, Warned, DiskFull, AttributeSet)):
+        if not isinstance(event, _FROM_WORKERS):
             self._stop_reading(
                 worker, f"the trial has written to its worker's connection to the driver: {line[:80]!r}"
             )

@@ -71,6 +71,14 @@ class Engine(Protocol):
         """
         ...
 
+    def give_notice(self, trial: int, attempt: int, seconds_left: float) -> None:
+        """Tell the attempt that its machine will be preempted in this time.
+
+        The attempt learns it within a step, by trial.time_left. Called again if the time changes. Unknown or ended
+        attempts are ignored.
+        """
+        ...
+
     def kill(self, trial: int, attempt: int) -> None:
         """End the attempt now.
 

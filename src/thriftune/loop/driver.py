@@ -220,6 +220,12 @@ class Driver:
                     self._engine.start(run, entry.workers or {machine: 1})
                 case ev.Move() | ev.Pause() | ev.Stop():
                     self._engine.request_end(entry.trial, entry.attempt)
+                case ev.MachineNotice(machine=machine, deadline=deadline):
+                    for trial in (
+                        self._history.machines[machine].running if machine in self._history.machines else ()
+                    ):
+                        attempt = self._history.trials[trial].attempts
+                        self._engine.give_notice(trial, attempt, max(0.0, deadline - now))
                 case ev.Kill():
                     self._engine.kill(entry.trial, entry.attempt)
                 case ev.UsageMeasured() | ev.SetKnobs():

@@ -273,6 +273,29 @@ class Warned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointSaved(Event):
+    """A checkpoint of a trial is complete, after its report or in the middle of a step.
+
+    Written by the worker when a checkpoint was uploaded, or by the driver that has found one of a lost worker. The
+    next attempt of the trial can resume from it. A checkpoint in a folder that is complete when its step is
+    reported has no such event; see Reported.saved.
+
+    - `name`: the checkpoint's name, which no other checkpoint of the trial has.
+    - `step`: the last step that is complete in it.
+    - `partial`: it was saved in the middle of the step after `step`.
+    - `upload_seconds`: how long its upload took; 0 in a folder.
+    """
+
+    trial: int
+    attempt: int
+    name: str
+    step: int
+    partial: bool = False
+    size_bytes: int = 0
+    upload_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class DiskFull(Event):
     """A checkpoint could not be written because the disk is full.
 

@@ -27,7 +27,14 @@ from thriftune.state.trial_changes import (
     set_state,
     set_values,
 )
-from thriftune.state.trial_record import Report, State, TrialRecord, UsageWindow, ValueRule
+from thriftune.state.trial_record import (
+    Report,
+    State,
+    StoredCheckpoint,
+    TrialRecord,
+    UsageWindow,
+    ValueRule,
+)
 
 # --- events from workers ----------------------------------------------------------------------------------
 
@@ -102,6 +109,20 @@ def _update_metrics(trial: TrialRecord, names: Iterable[str]) -> None:
             trial.metrics.pop(name, None)
         else:
             trial.metrics[name] = value
+
+
+def _apply_checkpoint_saved(state: StudyState, event: ev.CheckpointSaved) -> bool:
+    trial = running_trial(state, event)
+    if trial is None or any(each.name == event.name for each in trial.checkpoints):
+        return False
+    stored = event.name, event.attempt, event.step, event.partial, event.size_bytes, event.upload_seconds
+    trial.checkpoints.append(StoredCheckpoint(*stored))
+    trial.resume_step = event.step
+    if not event.partial:
+        index = bisect_left(trial.reports, event.step, key=attrgetter("step"))
+        if index < len(trial.reports) and trial.reports[index].step == event.step:
+            trial.reports[index] = trial.reports[index]._replace(saved=True)
+    return True
 
 
 def _apply_ended(state: StudyState, event: ev.Ended) -> bool:
@@ -302,6 +323,7 @@ def _apply_set_knobs(state: StudyState, event: ev.SetKnobs) -> bool:
 
 HANDLERS: dict[type[ev.Event], Callable[[StudyState, Any], bool]] = {
     ev.Reported: _apply_reported,
+    ev.CheckpointSaved: _apply_checkpoint_saved,
     ev.Ended: _apply_ended,
     ev.Failed: _apply_failed,
     ev.Killed: _apply_killed,

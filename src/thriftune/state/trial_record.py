@@ -55,6 +55,20 @@ class Report(NamedTuple):
     value: float | None = None
 
 
+class StoredCheckpoint(NamedTuple):
+    """A checkpoint with a CheckpointSaved event. Its objects may have been deleted since.
+
+    `attempt`: the attempt that saved it. The other fields are those of the event.
+    """
+
+    name: str
+    attempt: int
+    step: int
+    partial: bool
+    size_bytes: int
+    upload_seconds: float
+
+
 class PastAttempt(NamedTuple):
     """An attempt that has ended.
 
@@ -197,6 +211,7 @@ class TrialRecord(ConfigAccess):
     )  # each with the number of windows before it
     windows: list[UsageWindow] = field(default_factory=list)  # usage windows, in order
     failed_settings: list[Mapping[str, Any]] = field(default_factory=list)  # knob settings of its failed attempts
+    checkpoints: list[StoredCheckpoint] = field(default_factory=list)  # in the order in which they were saved
     folder: str = ""  # the folder of its checkpoints and output; empty if it is not known
     files: TrialFiles = NO_FILES  # reads that folder
     origin: str = "searcher"  # the origin of its configuration: "searcher", "enqueued" or "known"

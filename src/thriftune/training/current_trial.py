@@ -73,6 +73,10 @@ class WorkerLink:
         except OSError:
             return {}
 
+    def seconds_left(self) -> float | None:
+        """Return None: a command gets SIGTERM when its machine will be preempted."""
+        return None
+
     def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:  # noqa: ARG002
         """Return at once: the worker has waited before it answered the report."""
         return self._end

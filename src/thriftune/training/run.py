@@ -55,6 +55,9 @@ class Run:
     options: Mapping[str, Any] = field(default_factory=dict)  # the user's own knobs and their default values
     leader_address: str = ""  # HOST:PORT at which worker 0 of a gang listens; empty without a gang
     gang_key: str = ""  # a secret that the workers of the gang send when they connect
+    objects: str = ""  # the URL below which the study keeps its checkpoints; empty: in the trial's folder
+    drive: str = ""  # the id of the drive that runs this attempt, for the names of its checkpoints
+    checkpoints: Sequence[Sequence[Any]] = ()  # (name, step) of stored ones up to resume_step, the newest first
     known_saves: Mapping[str, Any] | None = None  # from known_saves(); None: no saved step is the best one
     parameter_names: Sequence[str] = ()  # of all parameters, also inactive ones; empty if not known
     condition_parameters: Sequence[str] = ()  # parameters on which others depend; they need not be read
@@ -75,6 +78,9 @@ class Link(Protocol):
 
         First waits until the report with the number `after_report` has been judged, or the time is over.
         """
+
+    def seconds_left(self) -> float | None:
+        """Return the time until the machine is preempted; None without a notice. Takes a microsecond."""
 
 
 class Gang(Protocol):

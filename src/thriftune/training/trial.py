@@ -115,6 +115,14 @@ class Trial(ConfigAccess):
         return {**self.run.options, **(self._gauge.setting if self._gauge is not None else {})}
 
     @property
+    def time_left(self) -> float | None:
+        """The seconds until this machine is preempted; None as long as no notice of that has come.
+
+        Cheap enough to read in an inner loop. In a gang, only worker 0 knows it.
+        """
+        return self._link.seconds_left() if self._leads else None
+
+    @property
     def rank(self) -> int:
         """This worker's number among the trial's workers, from 0."""
         return self.run.rank

@@ -155,6 +155,11 @@ class RayEngine:
         else:
             gang.run = replace(gang.run, system=dict(setting))
 
+    def give_notice(self, trial: int, attempt: int, seconds_left: float) -> None:
+        gang = self._gangs.get((trial, attempt))
+        if gang is not None and gang.started:
+            self._pool.send_order(gang.workers[0], "give_notice", trial, attempt, seconds_left)
+
     def kill(self, trial: int, attempt: int) -> None:
         gang = self._gangs.get((trial, attempt))
         if gang is None or gang.killed:
