@@ -47,10 +47,10 @@ def _row(what: str, costs: Costs) -> Row:
 def _stragglers(study: Study) -> list[Row]:
     both = zip(study.costs["per_instance"], study.costs["per_function"], strict=True)
     ratios = [a["exact"] / b["exact"] for a, b in both]
-    figure = f"{ratios[0]:.2f} times as dear at std {study.values[0]:g} s, {ratios[-1]:.2f} at "
+    figure = f"{ratios[0]:.2f} times as expensive at std {study.values[0]:g} s, {ratios[-1]:.2f} at "
     figure += f"{study.values[-1]:g}; deadline {_minutes(study)} min, 1.5 times the quickest at the largest"
     about = "stragglers: per instance against per function, exact"
-    return [Row(about, figure, "dearer, the more so the larger std is", ratios[-1] > 1.2 * ratios[0])]
+    return [Row(about, figure, "more expensive, and the more so the larger std is", ratios[-1] > 1.2 * ratios[0])]
 
 
 def _data(study: Study) -> list[Row]:
@@ -58,7 +58,7 @@ def _data(study: Study) -> list[Row]:
     shown = "; ".join(f"{name} {each[0]:.2f} to {each[-1]:.2f}" for name, each in gains.items())
     large, small = gains.values()
     met = large[-1] < large[0] and abs(small[-1] / small[0] - 1.0) < 0.1 and min(large) >= 1.0
-    about = "data price: how many times as dear static is, from the lowest to the highest price"
+    about = "data price: how many times as expensive static is, from the lowest to the highest price"
     bar = "falls for the large dataset, stays for the small one, never below 1"
     return [Row(about, f"{shown}; deadline {_minutes(study)} min", bar, met)]
 
@@ -79,7 +79,7 @@ def _waits(study: Study) -> list[Row]:
     first, *_, last = gains.values()
     middle = len(study.values) // 2
     fall = f"static over exact at {study.values[middle]:.0f} min: {first[middle]:.2f} to {last[middle]:.2f}"
-    about = "waits: how many times as dear static is at the tightest deadline"
+    about = "waits: how many times as expensive static is at the tightest deadline"
     by_wait = "waits: the advantage, from the shortest to the longest wait"
     by_deadline = "waits: the advantage, by the deadline, from the tightest to the slackest"
     return [

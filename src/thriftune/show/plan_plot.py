@@ -21,7 +21,7 @@ _MARKERS = {
 _TIMES = "\u00d7"
 _THIS = "this plan"
 _AXIS_LIMIT = 2.0
-"""The axes end at this multiple of the longest and of the dearest marked plan, or of the limit."""
+"""The axes end at this multiple of the longest and of the most expensive marked plan, or of the limit."""
 
 _CHARACTER_WIDTH = 0.017
 """Width of a character, as a share of the plan's duration. A text that is wider than its stage is not drawn."""
@@ -45,7 +45,7 @@ def _draw_frontier(axes: Any, plan: Plan, others: Mapping[str, Plan | None], cur
     optimal = [*curve, *(one for one in marked.values() if one.planner == "exact" and not one.gap)]
     optimal.sort(key=lambda one: one.duration)
     longest = _AXIS_LIMIT * max(plan.deadline or 0.0, *(one.duration for one in marked.values()))
-    dearest = _AXIS_LIMIT * max(plan.budget or 0.0, *(one.cost for one in marked.values()))
+    highest = _AXIS_LIMIT * max(plan.budget or 0.0, *(one.cost for one in marked.values()))
     shown = [one for one in optimal if one.duration <= longest]
     unit, seconds = time_unit(max(one.duration for one in (*shown, *marked.values())))
     times, costs = [one.duration / seconds for one in shown], [one.cost for one in shown]
@@ -63,7 +63,7 @@ def _draw_frontier(axes: Any, plan: Plan, others: Mapping[str, Plan | None], cur
     log = wants_log([one.cost for one in marked.values()])
     dollar_axis(axes, log=log)
     # The shortest plans may cost so much that all others would be drawn on the axis.
-    axes.set_ylim(None if log else 0.0, min(dearest, 1.08 * max(axes.dataLim.y1, plan.budget or 0.0)))
+    axes.set_ylim(None if log else 0.0, min(highest, 1.08 * max(axes.dataLim.y1, plan.budget or 0.0)))
     legend(axes, columns=4)
 
 
