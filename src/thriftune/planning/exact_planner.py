@@ -174,8 +174,9 @@ class _Search:
     def maximize_bound(self) -> tuple[float, list[_Continuations]]:
         """Return the highest lower bound, and continuations at prices around its price.
 
-        The search keeps two paths, one within the limit and one beyond it, as the ends of a line in the (B, A)
-        plane. A path below the line replaces one of its ends, until no path is below it.
+        The search draws a line in the (B, A) plane from a path within the limit to a path beyond it. The slope of
+        the line is the next price to try. A path below the line replaces the end on its side of the limit. The
+        search ends when no path is below the line.
         """
         free = self._continuations(0.0)
         a1, b1 = float(free.a[0][0]), float(free.b[0][0])

@@ -70,7 +70,7 @@ def find_type(type_name: str, given: Mapping[str, NodeType], catalog: Catalog) -
 def billing_of(type_name: str, given: Mapping[str, NodeType], catalog: Catalog) -> Billing:
     """Return the rules by which nodes of this type are billed.
 
-    They are the rules of its provider by the catalog. If the user gave a least billed time, it replaces that of
+    The catalog gives the rules of the node's provider. If the user gave a minimum billed time, it replaces that of
     the provider.
     """
     name, _, market = type_name.rpartition("_")
