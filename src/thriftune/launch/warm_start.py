@@ -113,10 +113,10 @@ def _final_values(
 ) -> tuple[dict[int, tuple[float, float]], int | None]:
     """Return the final value of each trial and its variance, keyed by trial id.
 
-    The final value of a trial that was stopped early is an estimate, with a variance above 0. Its last value is not
-    used: if the metric rises during training, that value is lower than the last value of a finished trial. A trial
-    is omitted if too few trials went on from its last step. If too few trials have finished, all values are
-    those at one step. This step is the second value returned, which is otherwise None.
+    For a trial that was stopped early, this is an estimate, with a variance above 0. Its last value is not
+    used: if the metric rises during training, that value is lower than the last value of a finished trial. A
+    trial is omitted if too few trials went on from its last step. If too few trials have finished, all values
+    are those at one step. This step is the second value returned, which is otherwise None.
 
     `metric`: None for the first objective of the trials' own study.
     """
