@@ -77,7 +77,7 @@ def _show_study(console: Console, result: Result, explained: StudyUsage) -> None
         left=2,
     )
     if any(usage.by_others for usage in shown):
-        console.print(Text("~ what the same setting gained other trials", style="dim"))
+        console.print(Text("~ the gain of the same setting in other trials", style="dim"))
     paces = [pace for usage in shown for pace in (usage.pace_without_knobs, usage.pace_now)]
     if any(pace is not None and pace.cold for pace in paces):
         console.print(Text(f"* {_FIRST_STEPS}", style="dim"))

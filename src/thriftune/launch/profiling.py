@@ -355,7 +355,7 @@ def _no_step(seen: ObservedAttempt, workers: int, seconds: float) -> str:
 
 
 def _failure(failed: Failed, run: Run) -> str:
-    """Return the whole error and the last output of a failed trial. Profiling records neither."""
+    """Return the whole error and the last output of a failed trial, because profiling stores neither."""
     when = f" when it was resumed after step {run.resume_step}" if run.resume_step else ""
     error = printable(failed.error).rstrip()
     lines = [

@@ -34,7 +34,7 @@ class Past(Protocol):
 
     @property
     def ended(self) -> Sequence[TrialRecord]:
-        """All and only the trials that have ended, in the order in which they did; it grows only at its end."""
+        """All and only the trials that have ended, in the order of their ends. Trials are only ever appended."""
         ...
 
     @property
