@@ -37,7 +37,7 @@ class Attempt:
     attempt: int
     machine: str
     step: int
-    told: type[ev.Event] | None = None
+    end_request: type[ev.Event] | None = None
     killed: bool = False
 
 
@@ -70,8 +70,12 @@ class World:
                     self.live[entry.trial] = live
                 case ev.Move() | ev.Pause() | ev.Stop() if one := self.of(entry):
                     reached = type(entry) is ev.Stop and entry.reached
-                    assert one.told is None or reached or (one.told is ev.Move and type(entry) is not ev.Move)
-                    one.told = type(entry)
+                    assert (
+                        one.end_request is None
+                        or reached
+                        or (one.end_request is ev.Move and type(entry) is not ev.Move)
+                    )
+                    one.end_request = type(entry)
                 case ev.Kill() if one := self.of(entry):
                     assert not one.killed
                     one.killed = True
@@ -95,7 +99,7 @@ class World:
 
     def end(self, one: Attempt) -> None:
         del self.live[one.trial]
-        self.send(self.table.an_end(one.trial, cut=one.told is not None))
+        self.send(self.table.an_end(one.trial, cut=one.end_request is not None))
 
     def over(self, one: Attempt, kind: str) -> None:
         del self.live[one.trial]
@@ -231,12 +235,12 @@ class Walk(RuleBasedStateMachine):
 
     @rule(lr=st.sampled_from([0.001, 0.01, 0.02]), loss=st.sampled_from([None, 0.1, 2.0]))
     def somebody_knows_a_result(self, lr: float, loss: float | None) -> None:
-        told = ({}, "diverged") if loss is None else (dict.fromkeys(self.table.spec.needed_metrics, loss), "")
-        self.world.send(ev.ResultAdded(self.table.now, {"lr": lr, "act": "relu"}, *told))
+        result = ({}, "diverged") if loss is None else (dict.fromkeys(self.table.spec.needed_metrics, loss), "")
+        self.world.send(ev.ResultAdded(self.table.now, {"lr": lr, "act": "relu"}, *result))
 
-    @rule(value=st.sampled_from([1, True, "a", None]), data=st.data(), inside=st.booleans())
-    def somebody_attaches_something(self, value: object, data: st.DataObject, inside: bool) -> None:
-        if not inside:
+    @rule(value=st.sampled_from([1, True, "a", None]), data=st.data(), in_trial=st.booleans())
+    def somebody_attaches_something(self, value: object, data: st.DataObject, in_trial: bool) -> None:
+        if not in_trial:
             trial = data.draw(st.none() | st.integers(0, 3))
             self.world.send(ev.AttributeSet(self.table.now, "note", value, trial))
         elif one := self.one(data):
@@ -273,7 +277,7 @@ class Walk(RuleBasedStateMachine):
             if last != "nothing":
                 unheard.append(self.table.a_report(one.trial, one.step + 1, loss, saved=True))
             if last == "end":
-                unheard.append(self.table.an_end(one.trial, cut=one.told is not None))
+                unheard.append(self.table.an_end(one.trial, cut=one.end_request is not None))
             if last == "fail":
                 unheard.append(ev.Failed(self.table.now, one.trial, one.attempt, "raised", "boom"))
         before = state(self.table.history)
@@ -384,7 +388,7 @@ class Walk(RuleBasedStateMachine):
             for one in list(self.world.live.values()):
                 if one.killed:
                     self.world.over(one, "kill")
-                elif one.told is not None or one.step >= 4:
+                elif one.end_request is not None or one.step >= 4:
                     self.world.end(one)
                 else:
                     self.world.report(one, 0.5, True)

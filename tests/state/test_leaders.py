@@ -22,12 +22,14 @@ def trials(count: int) -> list[TrialRecord]:
     return [TrialRecord(number, {}, created_at=0.0, state=State.RUNNING) for number in range(count)]
 
 
-def tell(
+def add_report(
     trial: TrialRecord, leaders: Leaders, objectives: tuple[Objective, ...], step: int = 1, **metrics: float
 ) -> None:
     reports = {report.step: report.metrics for report in trial.reports}
     reports[step] = {**reports.get(step, {}), **metrics}
-    trial.reports = [Report(step, told, 0.0, 1, False) for step, told in sorted(reports.items())]
+    trial.reports = [
+        Report(step, metrics_of_step, 0.0, 1, False) for step, metrics_of_step in sorted(reports.items())
+    ]
     trial.metrics = latest_metrics(trial.reports)
     names = [objective.metric for objective in objectives]
     if all(name in trial.metrics for name in names):
@@ -62,7 +64,7 @@ def test_leaders_match_a_comparison_of_all_trials_with_all(
             continue
         if then in THEN:
             known[number].state = THEN[then]
-        tell(known[number], leaders, objectives, step, **metrics)
+        add_report(known[number], leaders, objectives, step, **metrics)
         if then == "look":
             leaders.validate()
     leaders.validate()
@@ -74,7 +76,7 @@ def test_while_a_trial_has_finished_only_finished_trials_compete(unfinished: str
     known, objectives = trials(3), OBJECTIVES[:1]
     leaders = Leaders(known, objectives, ())
     for trial, loss in zip(known, (1.0, 2.0, 3.0), strict=True):
-        tell(trial, leaders, objectives, loss=loss)
+        add_report(trial, leaders, objectives, loss=loss)
     assert leaders.current() == [known[0]]
     known[0].state, known[2].state = State(unfinished), State.COMPLETED
     leaders.note_change(known[0])
@@ -91,10 +93,10 @@ def test_without_a_finished_trial_those_with_the_most_steps_compete() -> None:
     known, objectives = trials(3), OBJECTIVES[:1]
     leaders = Leaders(known, objectives, ())
     for trial, loss in zip(known, (1.0, 2.0, 3.0), strict=True):
-        tell(trial, leaders, objectives, loss=loss)
-    tell(known[2], leaders, objectives, step=2, loss=3.5)
+        add_report(trial, leaders, objectives, loss=loss)
+    add_report(known[2], leaders, objectives, step=2, loss=3.5)
     assert leaders.current() == [known[2]]
-    tell(known[1], leaders, objectives, step=2, loss=2.5)
+    add_report(known[1], leaders, objectives, step=2, loss=2.5)
     assert leaders.current() == [known[1]]
     known[1].state = State.FAILED
     leaders.note_change(known[1])
@@ -104,17 +106,17 @@ def test_without_a_finished_trial_those_with_the_most_steps_compete() -> None:
 def test_a_step_without_the_objective_does_not_change_the_leaders() -> None:
     known, objectives = trials(2), OBJECTIVES[:1]
     leaders = Leaders(known, objectives, ())
-    tell(known[0], leaders, objectives, loss=2.0)
-    tell(known[0], leaders, objectives, step=2, size=1.0)
-    tell(known[1], leaders, objectives, loss=1.0)
+    add_report(known[0], leaders, objectives, loss=2.0)
+    add_report(known[0], leaders, objectives, step=2, size=1.0)
+    add_report(known[1], leaders, objectives, loss=1.0)
     assert leaders.current() == [known[1]]
 
 
 def test_a_finished_infeasible_trial_does_not_exclude_unfinished_ones() -> None:
     known, objectives = trials(2), OBJECTIVES[:1]
     leaders = Leaders(known, objectives, parse_constraints("size <= 2"))
-    tell(known[0], leaders, objectives, loss=1.0, size=9.0)
-    tell(known[1], leaders, objectives, loss=2.0, size=1.0)
+    add_report(known[0], leaders, objectives, loss=1.0, size=9.0)
+    add_report(known[1], leaders, objectives, loss=2.0, size=1.0)
     known[0].state = State.COMPLETED
     leaders.note_change(known[0])
     assert leaders.current() == [known[1]]
@@ -123,10 +125,10 @@ def test_a_finished_infeasible_trial_does_not_exclude_unfinished_ones() -> None:
 def test_a_later_trial_is_compared() -> None:
     known, objectives = trials(1), OBJECTIVES[:2]
     leaders = Leaders(known, objectives, ())
-    tell(known[0], leaders, objectives, loss=1.0, accuracy=1.0)
+    add_report(known[0], leaders, objectives, loss=1.0, accuracy=1.0)
     assert leaders.current() == [known[0]]
     known.append(TrialRecord(1, {}, 0.0))
-    tell(known[1], leaders, objectives, loss=0.5, accuracy=0.5)
+    add_report(known[1], leaders, objectives, loss=0.5, accuracy=0.5)
     assert leaders.current() == [known[1], known[0]]
 
 
@@ -134,16 +136,18 @@ def test_an_improving_leader_stays_ahead_and_is_compared_again() -> None:
     known, objectives = trials(3), OBJECTIVES[:2]
     leaders = Leaders(known, objectives, ())
     for trial, loss, accuracy in zip(known, (1.0, 2.0, 3.0), (1.0, 2.0, 1.0), strict=True):
-        tell(trial, leaders, objectives, loss=loss, accuracy=accuracy)
+        add_report(trial, leaders, objectives, loss=loss, accuracy=accuracy)
     assert leaders.current() == [known[0], known[1]]
-    tell(known[0], leaders, objectives, accuracy=2.0)
+    add_report(known[0], leaders, objectives, accuracy=2.0)
     assert leaders.current() == [known[0]]
-    tell(known[0], leaders, objectives, accuracy=1.5)  # it gets worse again, and the trial it dominated returns
+    add_report(
+        known[0], leaders, objectives, accuracy=1.5
+    )  # it gets worse again, and the trial it dominated returns
     assert leaders.current() == [known[0], known[1]]
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("reported", "why"),
     [
         ([], "no trial has reported 'loss' and 'size' yet"),
         ([{"loss": 1.0}], "no trial has reported 'loss' and 'size' yet"),
@@ -155,11 +159,11 @@ def test_an_improving_leader_stays_ahead_and_is_compared_again() -> None:
         ),
     ],
 )
-def test_reasons_for_having_no_leader(told: list[dict[str, float]], why: str) -> None:
+def test_reasons_for_having_no_leader(reported: list[dict[str, float]], why: str) -> None:
     known = trials(3)
     leaders = Leaders(known, OBJECTIVES[:1], parse_constraints("size <= 2"))
-    for trial, metrics in zip(known, told, strict=False):
-        tell(trial, leaders, OBJECTIVES[:1], 1, **metrics)
+    for trial, metrics in zip(known, reported, strict=False):
+        add_report(trial, leaders, OBJECTIVES[:1], 1, **metrics)
     assert leaders.current() == []
     assert leaders.why_none() == why
 
@@ -193,9 +197,9 @@ def test_values_of_later_steps_do_not_count_against_trials_with_fewer_steps() ->
     leaders = Leaders(known, objectives, ())
     for trial, pace in zip(known, (1.2, 1.0), strict=True):
         for step in range(1, 6):
-            tell(trial, leaders, objectives, step=step, loss=pace / step)
-        tell(trial, leaders, objectives, step=5, accuracy=0.5)
-    tell(known[0], leaders, objectives, step=9, loss=0.1)
+            add_report(trial, leaders, objectives, step=step, loss=pace / step)
+        add_report(trial, leaders, objectives, step=5, accuracy=0.5)
+    add_report(known[0], leaders, objectives, step=9, loss=0.1)
     assert leaders.current() == [known[1]]
     known[0].state = State.COMPLETED
     leaders.note_change(known[0])

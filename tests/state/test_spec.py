@@ -117,7 +117,7 @@ def test_invalid_durations(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "given",
     [
         spec(),
         spec(
@@ -141,8 +141,8 @@ def test_invalid_durations(value: Any) -> None:
         spec(target=Target("pickled", where="/tmp/f.pickle", folder="/tmp", paths=("/a", "/b"))),
     ],
 )
-def test_a_spec_survives_json(asked: Spec) -> None:
-    assert Spec.from_json(json.loads(json.dumps(asked.to_json()))) == asked
+def test_a_spec_survives_json(given: Spec) -> None:
+    assert Spec.from_json(json.loads(json.dumps(given.to_json()))) == given
 
 
 def test_json_of_objectives_and_constraints() -> None:
@@ -171,9 +171,9 @@ def test_settings_of_a_later_version_are_refused() -> None:
 
 def test_limits_may_change() -> None:
     there = spec(trials=5, seed=3, searcher="random")
-    asked = spec(trials=9, seed=4, searcher="sobol", workers=4, retries=3, deadline_seconds=9.0)
-    assert there.difference(asked) == []
-    now = there.with_limits_of(asked)
+    given = spec(trials=9, seed=4, searcher="sobol", workers=4, retries=3, deadline_seconds=9.0)
+    assert there.difference(given) == []
+    now = there.with_limits_of(given)
     assert (now.trials, now.searcher, now.workers, now.retries, now.deadline_seconds) == (9, "sobol", 4, 3, 9.0)
     assert now.seed == 3  # another seed would repeat suggestions
 
@@ -196,16 +196,16 @@ def test_the_definition_may_not_change() -> None:
 
 def test_the_order_of_constraints_may_change() -> None:
     bounds = (FAST, Constraint("accuracy", 0.5, False))
-    there, asked = spec(constraints=bounds), spec(constraints=bounds[::-1])
-    assert there.difference(asked) == []
-    assert there.with_limits_of(asked) == there
+    there, given = spec(constraints=bounds), spec(constraints=bounds[::-1])
+    assert there.difference(given) == []
+    assert there.with_limits_of(given) == there
 
 
 def test_a_study_is_run_either_by_the_user_or_by_a_driver() -> None:
-    """A driver would wait forever for a trial that a user asked for and never told."""
-    asked, driven = spec(), spec(target=Target("pickled"))
-    assert asked.difference(driven) == ["trials: were run by ask and tell, are now run by thriftune"]
-    assert driven.difference(asked) == ["trials: were run by thriftune, are now run by ask and tell"]
+    """A driver would wait forever for a trial that a user took with ask() and never finished with tell()."""
+    given, driven = spec(), spec(target=Target("pickled"))
+    assert given.difference(driven) == ["trials: were run by ask and tell, are now run by thriftune"]
+    assert driven.difference(given) == ["trials: were run by thriftune, are now run by ask and tell"]
     assert driven.difference(replace(driven, target=Target("function", where="a.py:b"))) == []
 
 

@@ -106,8 +106,8 @@ def test_get_with_an_unknown_name_warns_once_in_a_study(tmp_path: Path, capfd: p
         "trial.get('learning_rate') always gives the default: the space has no parameter of that name; "
         "did you mean lr?"
     )
-    said = [line for line in capfd.readouterr().err.splitlines() if "learning_rate" in line]
-    assert said == [warning]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "learning_rate" in line]
+    assert lines == [warning]
     history = tt.load("a", store).history
     assert history.warnings == [warning]
     assert not any(trial.warnings for trial in history.trials)
@@ -161,14 +161,14 @@ def reads_some(trial: tt.Trial) -> float:
 def test_unread_parameters_are_reported_at_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "s.db"
     tt.tune(reads_some, SPACE, minimize="n", trials=3, enqueue=BOTH, store=store, name="a", progress=False)
-    told = [
+    warnings = [
         "the training function never read 'dropout' (set in 3 of 3 trials)",
         "the training function never read 'epochs' (set in 3 of 3 trials)",
     ]
-    assert [line for line in capfd.readouterr().err.splitlines() if "never read" in line] == told
-    assert tt.load("a", store).history.unread.sentences() == told
-    assert all(" ".join(shown("a", store).split()).count(line) == 1 for line in told)
-    assert json.loads(shown("a", store, "--json"))["warnings"] == told
+    assert [line for line in capfd.readouterr().err.splitlines() if "never read" in line] == warnings
+    assert tt.load("a", store).history.unread.sentences() == warnings
+    assert all(" ".join(shown("a", store).split()).count(line) == 1 for line in warnings)
+    assert json.loads(shown("a", store, "--json"))["warnings"] == warnings
 
 
 def test_unread_parameters_are_reported_only_at_the_end() -> None:
@@ -198,8 +198,8 @@ def test_a_parameter_that_a_condition_depends_on_need_not_be_read(
     tt.tune(
         branches, BRANCHES, minimize="n", trials=2, enqueue=both, store=tmp_path / "s.db", name="a", progress=False
     )
-    told = ["the training function never read 'dropout' (set in 2 of 2 trials)"]
-    assert [line for line in capfd.readouterr().err.splitlines() if "never read" in line] == told
+    warnings = ["the training function never read 'dropout' (set in 2 of 2 trials)"]
+    assert [line for line in capfd.readouterr().err.splitlines() if "never read" in line] == warnings
 
 
 def test_ask_and_tell_reports_no_unread_parameters() -> None:

@@ -192,54 +192,54 @@ class Spec(StoredSettings):
             raise SettingError(f"the study has settings this version does not know: {', '.join(sorted(unknown))}")
         return cls(**given)
 
-    def difference(self, asked: Spec) -> list[str]:
+    def difference(self, given: Spec) -> list[str]:
         """Return how the question of another spec differs from this one.
 
-        Returns a text for each difference. `asked`: the spec with which the user resumes the study.
+        Returns a text for each difference. `given`: the spec with which the user resumes the study.
         """
-        found = self.space.difference(asked.space)
-        if len(self.objectives) == len(asked.objectives) == 1:
-            if self.metric != asked.metric:
-                found.append(f"metric: was {self.metric}, is now {asked.metric}")
-            if self.maximize != asked.maximize:
+        found = self.space.difference(given.space)
+        if len(self.objectives) == len(given.objectives) == 1:
+            if self.metric != given.metric:
+                found.append(f"metric: was {self.metric}, is now {given.metric}")
+            if self.maximize != given.maximize:
                 was, now = ("maximize", "minimize") if self.maximize else ("minimize", "maximize")
                 found.append(f"direction: was {was}, is now {now}")
-        elif self.objectives != asked.objectives:  # their order counts: the first one is the main objective
-            found.append(f"objectives: were {goal(self.objectives)}, are now {goal(asked.objectives)}")
-        if set(self.constraints) != set(asked.constraints):
-            were, are = (", ".join(map(str, each.constraints)) or "none" for each in (self, asked))
+        elif self.objectives != given.objectives:  # their order counts: the first one is the main objective
+            found.append(f"objectives: were {goal(self.objectives)}, are now {goal(given.objectives)}")
+        if set(self.constraints) != set(given.constraints):
+            were, are = (", ".join(map(str, each.constraints)) or "none" for each in (self, given))
             found.append(f"constraints: were {were}, are now {are}")
-        if (self.target.kind == "outside") != (asked.target.kind == "outside"):
+        if (self.target.kind == "outside") != (given.target.kind == "outside"):
             ways = "run by ask and tell", "run by thriftune"
             was, now = ways if self.target.kind == "outside" else ways[::-1]
             found.append(f"trials: were {was}, are now {now}")
         # Without the setting, a resumed study keeps the sources that it was started with.
-        if asked.warm_start and set(asked.warm_start) != set(self.warm_start):
-            was, now = (", ".join(names) or "none" for names in (self.warm_start, asked.warm_start))
+        if given.warm_start and set(given.warm_start) != set(self.warm_start):
+            was, now = (", ".join(names) or "none" for names in (self.warm_start, given.warm_start))
             found.append(f"warm_start: was {was}, is now {now}")
         return found
 
-    def changes_of_meaning(self, asked: Spec) -> list[str]:
-        """Return a text for each setting of `asked` that changes the meaning of values."""
+    def changes_of_meaning(self, given: Spec) -> list[str]:
+        """Return a text for each setting of `given` that changes the meaning of values."""
         found = []
-        if asked.max_steps != self.max_steps:
-            found.append(f"max_steps was {self.max_steps}, is now {asked.max_steps}")
-        if asked.value != "auto" and asked.counts_best != self.counts_best:
+        if given.max_steps != self.max_steps:
+            found.append(f"max_steps was {self.max_steps}, is now {given.max_steps}")
+        if given.value != "auto" and given.counts_best != self.counts_best:
             was, now = ("best", "last") if self.counts_best else ("last", "best")
             found.append(f"a trial's value was its {was}, is now its {now}")
         return found
 
-    def with_limits_of(self, asked: Spec) -> Spec:
-        """Return a spec with this study's question, and all other settings of `asked`."""
+    def with_limits_of(self, given: Spec) -> Spec:
+        """Return a spec with this study's question, and all other settings of `given`."""
         kept = {name: getattr(self, name) for name in (*_QUESTION, "moved_from")}
-        # If `asked` names the same searcher or stopping rule without options, the options stay.
+        # If `given` names the same searcher or stopping rule without options, the options stay.
         for part in ("searcher", "stopping"):
             options = f"{part}_options"
-            if getattr(asked, part) == getattr(self, part) and not getattr(asked, options):
+            if getattr(given, part) == getattr(self, part) and not getattr(given, options):
                 kept[options] = getattr(self, options)
-        if asked.value == "auto":
+        if given.value == "auto":
             kept["value"] = self.value
-        return replace(asked, **kept, storage=asked.storage or self.storage)
+        return replace(given, **kept, storage=given.storage or self.storage)
 
 
 def _as_given(name: str) -> str:
@@ -270,8 +270,12 @@ def check_criteria(spec: Spec) -> None:
             raise SettingError(f"target: {target!r} must be a number, a value of {spec.metric!r}")
         if not -LARGEST_INT < target < LARGEST_INT:
             raise SettingError(f"target: {target} must be finite")
-    asked = {"target": target, "patience": spec.patience, "stop_when_converged": spec.stop_when_converged or None}
-    if len(spec.objectives) > 1 and (given := [name for name, value in asked.items() if value is not None]):
+    criteria = {
+        "target": target,
+        "patience": spec.patience,
+        "stop_when_converged": spec.stop_when_converged or None,
+    }
+    if len(spec.objectives) > 1 and (given := [name for name, value in criteria.items() if value is not None]):
         raise SettingError(
             f"{given[0]}: needs a single objective, and there are {len(spec.objectives)}: "
             f"{join_with_and(each.metric for each in spec.objectives)}"
