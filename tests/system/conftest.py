@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def nobody_says_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Benchmarks set them where they are imported, and whoever has said how many there shall be is obeyed."""
+def no_thread_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unset the variables: imported benchmarks set them, and numbers that a user has set would be kept."""
     for name in [name for name in os.environ if name.endswith("_NUM_THREADS")]:
         monkeypatch.delenv(name)

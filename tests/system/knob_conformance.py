@@ -31,11 +31,11 @@ def apart(act: Callable[[], object]) -> None:
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        told = pipe.read().decode()
+        error_text = pipe.read().decode()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert status == 0, f"the child ended with {status}"
-    if told:
-        pytest.fail(told, pytrace=False)
+    if error_text:
+        pytest.fail(error_text, pytrace=False)
 
 
 class KnobConformance(ABC):
@@ -107,9 +107,9 @@ class KnobConformance(ABC):
             knob = self.make()
             knob.apply(values[0])
             self.after_apply()
-            turned = self.observe()
+            applied = self.observe()
             knob.apply(values[0])
-            assert self.observe() == turned
+            assert self.observe() == applied
             knob.restore()
             assert self.observe() == before
             knob.restore()

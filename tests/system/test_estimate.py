@@ -73,10 +73,10 @@ def test_other_trials_tell_what_circumstances_cost() -> None:
         )
         for scale in (0.1, 1.0, 7.0)
     ]  # fmt: skip
-    told = NO_EVIDENCE.plus(others[0]).plus(others[1]).plus(others[2])
-    assert told.minus(others[2]).free == others[0].free + others[1].free
+    total = NO_EVIDENCE.plus(others[0]).plus(others[1]).plus(others[2])
+    assert total.minus(others[2]).free == others[0].free + others[1].free
     apart = [warm(NOTHING_APPLIED, 1.0, trials=2), WindowCost(TWO, 1, True, 0.6)]
-    effect = Estimate(apart, told).effect({"threads": 2}, {})
+    effect = Estimate(apart, total).effect({"threads": 2}, {})
     assert effect.log_ratio == pytest.approx(math.log(0.6 / 1.5 * 1.25), abs=0.1)
     assert effect.error < Estimate(apart).effect({"threads": 2}, {}).error / 2
 

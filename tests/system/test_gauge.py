@@ -23,20 +23,20 @@ class Driver:
     """Sends one of the settings after each window, in their order."""
 
     def __init__(self, *settings: Mapping[str, Any]) -> None:
-        self.to_say = list(settings)
-        self.said: Mapping[str, Any] | None = None
-        self.heard: list[Event] = []
+        self.settings = list(settings)
+        self.next_setting: Mapping[str, Any] | None = None
+        self.sent: list[Event] = []
         self.waited: list[float] = []
 
     def send(self, event: Event) -> int:
-        self.heard.append(event)
-        if isinstance(event, UsageMeasured) and self.to_say:
-            self.said = self.to_say.pop(0)
+        self.sent.append(event)
+        if isinstance(event, UsageMeasured) and self.settings:
+            self.next_setting = self.settings.pop(0)
         return 0
 
     def take_setting(self) -> Mapping[str, Any] | None:
-        said, self.said = self.said, None
-        return said
+        setting, self.next_setting = self.next_setting, None
+        return setting
 
     def wait_for_setting(self, seconds: float) -> None:
         self.waited.append(seconds)
@@ -49,7 +49,7 @@ class Driver:
 
     @property
     def windows(self) -> list[UsageMeasured]:
-        return [event for event in self.heard if isinstance(event, UsageMeasured)]
+        return [event for event in self.sent if isinstance(event, UsageMeasured)]
 
 
 class Dial(Knob):
@@ -145,7 +145,7 @@ def test_steps_are_measured_and_settings_are_applied_between_them(
     cpu_names = "user_seconds", "system_seconds"
     busy = sum(window.counters[name] * window.seconds for window in windows for name in cpu_names)
     assert busy > 0.03, "it was this process that was measured"
-    order = [type(event) for event in driver.heard]
+    order = [type(event) for event in driver.sent]
     assert order == [UsageMeasured, Reported] * 6
     assert gauge.end() == []
     assert dial.at == 0
@@ -217,8 +217,8 @@ def test_a_refused_value_is_reported_once_and_not_in_the_windows_setting(
     for _ in trial.steps():
         clock.pass_(STEP_SECONDS)
         trial.report(loss=1.0)
-    said = [event.message for event in driver.heard if isinstance(event, Warned)]
-    assert said == ["dial: cannot be 2: it goes to 1"]
+    messages = [event.message for event in driver.sent if isinstance(event, Warned)]
+    assert messages == ["dial: cannot be 2: it goes to 1"]
     assert [window.setting for window in driver.windows[:4]] == [{}, {}, {}, {"dial": 1}]
 
 
@@ -337,7 +337,7 @@ def test_a_problem_of_the_meter_is_reported_once(tmp_path: Path, quick: None, cl
     for _ in trial.steps():
         clock.pass_(STEP_SECONDS)
         trial.report(loss=1.0)
-    assert not [event for event in driver.heard if isinstance(event, Warned)]
+    assert not [event for event in driver.sent if isinstance(event, Warned)]
     _, again = begun(a_run(tmp_path), driver, dial, instruments)
     assert again.problems == []
 
@@ -360,12 +360,12 @@ def test_steps_that_are_not_reported_count_with_their_time(
 
 
 def test_a_knob_that_lasts_is_in_the_next_attempts_setting(tmp_path: Path, quick: None, clock: Clock) -> None:
-    class Lasting(Dial):
+    class LastingDial(Dial):
         lasts = True
 
     instruments, driver = Instruments(), Driver({"dial": 1})
     for _ in range(2):
-        trial, gauge = begun(a_run(tmp_path, max_steps=2), driver, Lasting(), instruments)
+        trial, gauge = begun(a_run(tmp_path, max_steps=2), driver, LastingDial(), instruments)
         for _ in trial.steps():
             clock.pass_(STEP_SECONDS)
             trial.report(loss=1.0)

@@ -249,17 +249,17 @@ def loaded_while_applied(again: bool) -> tuple[dict[str, int], dict[str, int], i
     if again:
         importlib.import_module("threadpoolctl").threadpool_limits(5)  # as do libraries that ask nobody
         knob.apply(1)
-    turned = pool_sizes()
+    applied = pool_sizes()
     knob.restore()
-    return turned, pool_sizes(), sys.modules["torch"].get_num_threads()
+    return applied, pool_sizes(), sys.modules["torch"].get_num_threads()
 
 
 @needs_torch
 @pytest.mark.parametrize("again", [False, True])
 def test_libraries_loaded_later_get_the_number_and_are_restored(again: bool) -> None:
-    turned, restored, torch = fresh(loaded_while_applied, again, variables=dict.fromkeys(VARIABLES, "2"))
-    assert len(turned) >= 3
-    assert set(turned.values()) == {1}
+    applied, restored, torch = fresh(loaded_while_applied, again, variables=dict.fromkeys(VARIABLES, "2"))
+    assert len(applied) >= 3
+    assert set(applied.values()) == {1}
     assert set(restored.values()) == {2}
     assert torch == 2
 
@@ -381,8 +381,8 @@ def set_by_hand() -> str:
 
 @needs_torch
 def test_threads_set_by_the_training_code_are_not_changed() -> None:
-    said = fresh(set_by_hand, variables={"OMP_NUM_THREADS": "1"})
-    assert said == "the training code has set PyTorch's threads to 2 itself; 2"
+    refusal = fresh(set_by_hand, variables={"OMP_NUM_THREADS": "1"})
+    assert refusal == "the training code has set PyTorch's threads to 2 itself; 2"
 
 
 def test_memory_needs_the_gnu_c_library(monkeypatch: pytest.MonkeyPatch) -> None:

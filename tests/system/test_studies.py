@@ -91,24 +91,24 @@ def test_long_trials_between_short_ones_are_measured(tmp_path: Path) -> None:
 
 
 class Note(tt.system.Knob):
-    """Leaves a line in a file whenever it is turned."""
+    """Leaves a line in a file whenever it is applied or restored."""
 
     name = "note"
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.turned = False
+        self.applied = False
 
     def values(self, cores: int) -> Sequence[str]:
         return ("on",)
 
     def apply(self, value: Any) -> None:
-        self.turned = True
+        self.applied = True
         self._write(f"{value} {os.getpid()}")
 
     def restore(self) -> None:
-        if self.turned:
-            self.turned = False
+        if self.applied:
+            self.applied = False
             self._write(f"off {os.getpid()}")
 
     def _write(self, line: str) -> None:
@@ -151,10 +151,10 @@ class Stuck(Note):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(OSError("no\nway back"), "OSError: no way back"), (SystemExit(3), "SystemExit: 3")]
+    ("error", "message"), [(OSError("no\nway back"), "OSError: no way back"), (SystemExit(3), "SystemExit: 3")]
 )
 def test_where_a_knob_cannot_be_put_back_it_is_said_and_the_next_trial_has_another_process(
-    error: BaseException, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    error: BaseException, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def train(trial: tt.Trial) -> float:
         return float(os.getpid())
@@ -166,8 +166,8 @@ def test_where_a_knob_cannot_be_put_back_it_is_said_and_the_next_trial_has_anoth
     assert [trial.attempts for trial in result.trials] == [1, 1]
     assert len({trial.value for trial in result.trials}) == 2
     lines = capfd.readouterr().err.splitlines()
-    assert all(trial.warnings == [f"stuck: cannot be restored: {said}"] for trial in result.trials)
-    assert sum(f"stuck: cannot be restored: {said}" in line for line in lines) == 1  # once for all trials
+    assert all(trial.warnings == [f"stuck: cannot be restored: {message}"] for trial in result.trials)
+    assert sum(f"stuck: cannot be restored: {message}" in line for line in lines) == 1  # once for all trials
 
 
 SCRIPT = """
@@ -223,8 +223,8 @@ def test_threads_and_memory_are_turned_for_real(tmp_path: Path, knob: str) -> No
         for _ in trial.steps():
             time.sleep(STEP_SECONDS)
             threads = max((pool["num_threads"] for pool in threadpool_info()), default=0)
-            asked = trial.system.get("threads", int(os.environ["OMP_NUM_THREADS"]))
-            trial.report(loss=1.0, agrees=float(threads == asked))
+            expected = trial.system.get("threads", int(os.environ["OMP_NUM_THREADS"]))
+            trial.report(loss=1.0, agrees=float(threads == expected))
 
     system = tt.System(knobs=[knob])
     result = tt.tune(
@@ -232,7 +232,7 @@ def test_threads_and_memory_are_turned_for_real(tmp_path: Path, knob: str) -> No
         store=tmp_path / "s.db", progress=False,
     )  # fmt: skip
     (trial,) = result.trials
-    assert any(knob in turn.setting for _, turn in trial.knob_changes)
+    assert any(knob in change.setting for _, change in trial.knob_changes)
     assert all(report.metrics["agrees"] == 1.0 for report in trial.reports)
 
 
@@ -360,8 +360,8 @@ def test_a_study_file_says_the_same(tmp_path: Path) -> None:
     file.write_text(text.format('system = "off"'))
     assert read_study_file(file).spec.system is None
     file.write_text(text.format('system = {knobs = ["memory"], aim = "energy"}\nworkers = 2'))
-    said = tt.System(knobs=["memory"], aim="energy").written
-    assert read_study_file(file).spec.system == said
+    written = tt.System(knobs=["memory"], aim="energy").written
+    assert read_study_file(file).spec.system == written
     for line, error in (
         ("system = 3", "system: 3 must be 'auto', 'off', or a table such as {knobs"),
         ('system = "on"', "system: 'on' must be 'auto', 'off', or a table such as {knobs"),

@@ -240,18 +240,18 @@ def test_an_attempt_that_begins_leaves_cores_to_trials_that_may_follow() -> None
 
 
 @pytest.mark.parametrize(
-    ("trials", "told", "setting"),
+    ("trials", "decision", "setting"),
     [(2, ev.Stop, {"threads": 2}), (3, ev.Stop, {}), (2, ev.Pause, {})],
 )
 def test_the_cores_of_a_stopping_trial_are_idle_if_no_trial_follows(
-    trials: int, told: type[ev.Stop | ev.Pause], setting: Mapping[str, Any]
+    trials: int, decision: type[ev.Stop | ev.Pause], setting: Mapping[str, Any]
 ) -> None:
     """Else a step begins with threads that share a core with whoever comes, and takes ten times as long."""
     machine = Machine(tuner(knobs=[Threads()], trials=trials))
     trial, leaving = machine.start(32), machine.start(32)
     for _ in range(3):
         machine.step(trial)
-    machine.take(told(machine.now, leaving, 1, "by a rule"))
+    machine.take(decision(machine.now, leaving, 1, "by a rule"))
     machine.step(trial)
     assert machine.history.trials[trial].knob_setting == setting
 
@@ -274,8 +274,8 @@ def test_a_knob_that_refuses_is_not_applied_again() -> None:
     third = machine.start(1024)
     machine.train(other)
     for each in (trial, other):
-        told = [turn.setting for _, turn in machine.history.trials[each].knob_changes]
-        assert told == [{"memory": "kept"}, {}]
+        applied = [change.setting for _, change in machine.history.trials[each].knob_changes]
+        assert applied == [{"memory": "kept"}, {}]
     machine.start(1024)
     machine.train(third)
     assert not machine.history.trials[third].knob_changes, "two have been refused it"
@@ -295,18 +295,18 @@ def test_a_knob_that_has_refused_three_values_is_not_tried_with_others() -> None
     first, second = machine.start(1024), machine.start(1024)
     for trial in (first, second):
         settings = [machine.step(trial) for _ in range(MAX_STEPS)]
-        told = [
-            turn.setting["dial"]
-            for _, turn in machine.history.trials[trial].knob_changes
-            if "dial" in turn.setting
+        applied = [
+            change.setting["dial"]
+            for _, change in machine.history.trials[trial].knob_changes
+            if "dial" in change.setting
         ]
-        assert told == sorted(set(told))
-        assert len(told) == 3
+        assert applied == sorted(set(applied))
+        assert len(applied) == 3
         assert settings[-1] == {"memory": "kept"}, "there is time for the others"
     machine.end(first)
     third = machine.start(1024)
     machine.train(third)
-    assert not any("dial" in turn.setting for _, turn in machine.history.trials[third].knob_changes), (
+    assert not any("dial" in change.setting for _, change in machine.history.trials[third].knob_changes), (
         "two have found out"
     )
     again = tuner(knobs=[Dial(), Plain()])
@@ -432,7 +432,7 @@ def test_a_knob_that_lasts_stays_for_the_next_trial_of_the_process() -> None:
     machine.always = {"memory": "kept"}
     settings = machine.train(trial)
     assert settings == [{"memory": "kept"}] * MAX_STEPS
-    assert {turn.by for _, turn in machine.history.trials[trial].knob_changes} == {PROCESS}, (
+    assert {change.by for _, change in machine.history.trials[trial].knob_changes} == {PROCESS}, (
         "it has found out nothing"
     )
     assert machine.history.trials[trial].knob_setting == {"memory": "kept"}
@@ -446,7 +446,7 @@ def test_thousands_of_short_trials_cost_nothing(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_knob_that_lasts_is_in_every_later_setting() -> None:
-    """Memory stays kept in the process, so that nothing turned cannot be looked at again."""
+    """Memory stays kept in the process, so a setting without it cannot be measured again."""
     machine = Machine(tuner(knobs=[Memory(), Threads()]))
     trial, other = machine.start(1024), machine.start(32)
     for _ in range(4):
@@ -455,8 +455,8 @@ def test_a_knob_that_lasts_is_in_every_later_setting() -> None:
     machine.always = {"memory": "kept"}
     settings = [machine.step(trial) for _ in range(6)]
     assert settings == [{"memory": "kept", "threads": 2}] * 6
-    told = [turn.setting for _, turn in machine.history.trials[trial].knob_changes]
-    assert told == [{"memory": "kept"}, {"memory": "kept"}, *[{"memory": "kept", "threads": 2}] * 2]
+    applied = [change.setting for _, change in machine.history.trials[trial].knob_changes]
+    assert applied == [{"memory": "kept"}, {"memory": "kept"}, *[{"memory": "kept", "threads": 2}] * 2]
 
 
 @pytest.mark.parametrize(

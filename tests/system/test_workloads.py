@@ -1,4 +1,4 @@
-"""The workloads whose use of the machine is measured: they learn, go on as if never interrupted, turn no knob."""
+"""The workloads whose use of the machine is measured: they learn, resume exactly, and set no knob themselves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def watched(name: str, trial: tt.Trial) -> None:
     trial.run = replace(trial.run, seed=trial.id // 2)
     report = trial.report
 
-    def told(**metrics: Any) -> None:
+    def record(**metrics: Any) -> None:
         wrong = [pool for pool in threadpool_info() if pool["num_threads"] != THREADS[pool["user_api"]]]
         assert not wrong, wrong
         assert NOT_ITS_OWN[WORKLOADS[name].model] not in sys.modules
@@ -47,7 +47,7 @@ def watched(name: str, trial: tt.Trial) -> None:
         if (trial.id, trial.attempt) == (1, 1):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    trial.report = told  # type: ignore[method-assign, assignment]
+    trial.report = record  # type: ignore[method-assign, assignment]
     WORKLOADS[name].train(trial, share=SHARE)
 
 
