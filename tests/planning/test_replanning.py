@@ -86,8 +86,8 @@ def test_fair_allocations_cover_every_number_of_rounds(trials: int, most: int) -
     found = fair_allocations(trials, 2, most)
     assert found == sorted(found, key=lambda each: each.slots)
     for at_a_time in range(1, min(trials, most) + 1):
-        turns = -(-trials // at_a_time)
-        least = min(each.at_a_time for each in found if -(-trials // each.at_a_time) <= turns)
+        rounds = -(-trials // at_a_time)
+        least = min(each.at_a_time for each in found if -(-trials // each.at_a_time) <= rounds)
         assert least <= at_a_time
     assert all(each.at_a_time <= most for each in found)
     assert all(each.workers == 1 or each.at_a_time == trials for each in found)

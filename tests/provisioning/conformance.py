@@ -133,9 +133,11 @@ class PolicyConformance:
         check(outcome)
 
     @settings(max_examples=4, deadline=None)
-    @given(turn=st.integers(2, 150), seed=st.integers(0, 50))
-    def test_stopping_releases_all_machines(self, make: PolicyFactory, cloud: Cloud, turn: int, seed: int) -> None:
-        outcome = run(make, cloud(seed), terms(seed=seed), stop_after=turn)
+    @given(cycle=st.integers(2, 150), seed=st.integers(0, 50))
+    def test_stopping_releases_all_machines(
+        self, make: PolicyFactory, cloud: Cloud, cycle: int, seed: int
+    ) -> None:
+        outcome = run(make, cloud(seed), terms(seed=seed), stop_after=cycle)
         assert not outcome.history.running
         check_machines(outcome)
         check_steps(outcome)

@@ -190,7 +190,7 @@ class StudyOutcome:
     history: History
     cloud: SimulatedCloud
     log: list[ev.Event]
-    turns: int
+    cycles: int
     now: float
 
     def of(self, *types: type[ev.Event]) -> list[Any]:
@@ -254,18 +254,18 @@ def run(
     log: list[ev.Event] = []
     conductor, engine = a_conductor(log), an_engine()
     events: list[ev.Event] = [ev.DriverStarted(clock.time, 1, "host")]
-    turns, instant_machines = 0, 0
+    cycles, instant_machines = 0, 0
     while True:
-        turns, moment = turns + 1, clock.time
-        assert turns <= _MAX_CYCLES, "the study does not end"
-        if turns == stop_after:
+        cycles, moment = cycles + 1, clock.time
+        assert cycles <= _MAX_CYCLES, "the study does not end"
+        if cycles == stop_after:
             events = [*events, ev.StopRequested(clock.time, "test")]
         entries = conductor.handle(events, clock.time)
         log += entries
         history = conductor.history
         history.validate()
         answers = _carried_out(entries, conductor, engine, cloud, clock)
-        if turns in kill_after:
+        if cycles in kill_after:
             clock.time += DOWN_SECONDS
             conductor, engine = a_conductor(log), an_engine()
             events = [ev.DriverStarted(clock.time, 1, "host"), *answers, *cloud.poll_events(clock.time)]
@@ -273,7 +273,7 @@ def run(
         if answers:
             events = answers
         elif history.finish_reason is not None or (conductor.halted and not history.running):
-            return StudyOutcome(spec, history, cloud, log, turns, clock.time)
+            return StudyOutcome(spec, history, cloud, log, cycles, clock.time)
         else:
             times = [at for at in (conductor.wake_at(clock.time), cloud.next_event_at()) if at is not None]
             events = engine.wait(max(0.0, min(times) - clock.time) if times else None)

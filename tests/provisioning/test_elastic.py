@@ -293,10 +293,10 @@ def test_a_stage_keeps_its_plan_across_drivers(kills: list[int], slower: float, 
 
 
 @settings(max_examples=10, deadline=None)
-@given(turn=st.integers(1, 100))
-def test_a_resumed_study_loses_only_unsaved_steps_and_starts(turn: int) -> None:
+@given(cycle=st.integers(1, 100))
+def test_a_resumed_study_loses_only_unsaved_steps_and_starts(cycle: int) -> None:
     """A killed driver costs only the unsaved steps and a start."""
-    resumed = halved(slower=1.5, kill_after=[turn])
+    resumed = halved(slower=1.5, kill_after=[cycle])
     assert is_whole(resumed)
     assert seconds(resumed) <= 3000.0 + 8.0 * 1.5 * STEP_SECONDS
 

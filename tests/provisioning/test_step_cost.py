@@ -25,7 +25,7 @@ TERMS = StudyWorkload(seconds_per_step=60.0)
 
 
 @dataclass
-class Says:
+class ConstantProbability:
     """A revocation model with a constant probability."""
 
     p: float
@@ -38,7 +38,7 @@ def market(name: str, price: float, p: float, *, speed: float = 1.0, before: flo
     """Return a spot type; `before` is its price until half an hour ago."""
     times = [START - 9 * HOUR, START - 0.5 * HOUR]
     series = PriceSeries(name, "a", times, [before or price, price], end=START + 99 * HOUR)
-    return MachineType(name, series, speed=speed, revocation=Says(p), billing=EC2_SPOT)
+    return MachineType(name, series, speed=speed, revocation=ConstantProbability(p), billing=EC2_SPOT)
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_slots_share_the_cost_of_a_machine() -> None:
 
 
 def test_the_maximum_price_is_above_the_price_by_a_seeded_delta() -> None:
-    def asked(seed: int) -> float | None:
+    def max_price(seed: int) -> float | None:
         study = RentingStudy(StepCost([market("a", 1.0, 0.1)], StudyWorkload(seed=seed)))
         study.begin()
         return study.history.fleet.renting["a-1"].max_price
 
-    limits = [asked(seed) or 0.0 for seed in range(30)]
+    limits = [max_price(seed) or 0.0 for seed in range(30)]
     assert all(1.0 < limit <= 1.2 for limit in limits)
     assert len(set(limits)) == 30
-    assert asked(3) == limits[3]
+    assert max_price(3) == limits[3]
 
 
 def test_without_revocation_there_is_no_maximum_price() -> None:
@@ -155,7 +155,7 @@ def test_machines_preempted_within_minutes_are_refunded() -> None:
     """In a market with a spike every four minutes, all machines of Algorithm 1 but the last are refunded."""
     times = [-9 * HOUR + 240.0 * i + spike for i in range(1000) for spike in (0.0, 235.0)]
     series = PriceSeries("spiky", "a", times, [0.3, 3.0] * 1000, end=FOREVER)
-    spiky = MachineType("spiky", series, revocation=Says(0.99), billing=EC2_SPOT, init=10.0)
+    spiky = MachineType("spiky", series, revocation=ConstantProbability(0.99), billing=EC2_SPOT, init=10.0)
     calm = MachineType("calm", 0.5, survival=Exponential(1000.0), billing=EC2_SPOT, init=10.0)
     workload = StudyWorkload(1, 1, seconds_per_step=20.0)
     outcome = run(

@@ -21,7 +21,7 @@ from tests.provisioning.studies import (
     random_lifetimes,
     run,
 )
-from tests.provisioning.test_step_cost import Says
+from tests.provisioning.test_step_cost import ConstantProbability
 from tests.support.tables import START
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
@@ -97,7 +97,7 @@ def test_with_refunds_the_maximum_price_is_near_the_price() -> None:
         def probability(self, series: PriceSeries, t: float, max_price: float) -> float:
             return 0.9 * math.exp(-10.0 * (max_price / series.price_at(t) - 1.0))
 
-    def asked(free: bool) -> float | None:
+    def max_price_of(free: bool) -> float | None:
         machine_type = MachineType(
             "m",
             steady("m", {-9.0: 1.0}),
@@ -110,8 +110,8 @@ def test_with_refunds_the_maximum_price_is_near_the_price() -> None:
         study.begin()
         return study.history.fleet.renting["m-1"].max_price
 
-    assert asked(free=True) == pytest.approx(1.001)
-    assert asked(free=False) == pytest.approx(3.0)
+    assert max_price_of(free=True) == pytest.approx(1.001)
+    assert max_price_of(free=False) == pytest.approx(3.0)
 
 
 def test_machines_rented_together_are_of_several_types() -> None:
@@ -394,7 +394,9 @@ def test_expensive_spot_machines_are_not_rented_without_a_deadline_either() -> N
 
 
 def test_the_maximum_price_is_at_least_twice_the_price() -> None:
-    machine_type = MachineType("m", steady("m", {-9.0: 1.0}), revocation=Says(0.1), on_demand_price=1.5)
+    machine_type = MachineType(
+        "m", steady("m", {-9.0: 1.0}), revocation=ConstantProbability(0.1), on_demand_price=1.5
+    )
     study = make_study(machine_type)
     study.begin()
     assert study.history.fleet.renting["m-1"].max_price == 2.0  # at least twice the price
