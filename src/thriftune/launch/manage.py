@@ -70,10 +70,10 @@ def request_stop(store: Store, name: str) -> DriverInfo | None:
 
 def wait_for_stop(store: Store, name: str, driver: DriverInfo, say: Callable[[], None] = lambda: None) -> None:
     """Wait until `driver` no longer runs the study. Call `say` every few seconds until then."""
-    said_at = float("-inf")
+    called_at = float("-inf")
     while (now := store.driver(name)) is not None and now.since == driver.since:
-        if time.monotonic() - said_at >= _SAY_SECONDS:
-            said_at = time.monotonic()
+        if time.monotonic() - called_at >= _SAY_SECONDS:
+            called_at = time.monotonic()
             say()
         time.sleep(_POLL_SECONDS)
 

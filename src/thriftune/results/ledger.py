@@ -124,7 +124,7 @@ class LedgerRow:
     refunded: float
     data: float
     taken_away: bool
-    """True if the machine was preempted."""
+    """True if the machine was preempted. The name must not change, because the JSON output has it."""
     estimated: bool
     work: Sequence[AttemptWork]
     """The work of all attempts on this machine, in order of start."""
