@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from thriftune.clouds.local import LocalCloud, cores
 from thriftune.clouds.protocol import Cloud
-from thriftune.clouds.ray.autoscaler import check_autoscaler
+from thriftune.clouds.ray.autoscaler_check import check_autoscaler
 from thriftune.clouds.ray.sharing import workers_that_fit
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import format_resources, plural

@@ -11,7 +11,7 @@ import pytest
 
 import thriftune as tt
 from tests.support.ray_clusters import nodes
-from thriftune.clouds.ray.autoscaler import REPORT_WAIT_SECONDS, check_autoscaler, starts_no_nodes
+from thriftune.clouds.ray.autoscaler_check import REPORT_WAIT_SECONDS, check_autoscaler, starts_no_nodes
 from thriftune.clouds.ray.cluster import Cluster, ClusterNode
 from thriftune.errors import SettingError
 
