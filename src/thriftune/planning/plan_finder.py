@@ -17,15 +17,15 @@ from thriftune.common.durations import Duration
 from thriftune.common.durations import seconds as seconds_of
 from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.errors import SettingError
-from thriftune.planning import exact_planner, planners
+from thriftune.planning import exact_planner, greedy_planner
 from thriftune.planning.allocation import StageAllocation
 from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.cost_model import CostModel
 from thriftune.planning.executions import DurationSampler
+from thriftune.planning.greedy_planner import PlanRequest, Totals
 from thriftune.planning.job import JobSpec
 from thriftune.planning.plan import Plan, make_plan
 from thriftune.planning.plan_graph import PlanGraph
-from thriftune.planning.planners import PlanRequest, Totals
 from thriftune.planning.profile import Profile
 
 Planner = Literal["exact", "greedy", "static", "naive_elastic"]
@@ -164,8 +164,8 @@ class PlanFinder:
         therefore replaces the standard deviation by its tangent at the best plan known, which is linear in the
         variance.
         """
-        other_planners = [planners.static, planners.naive_elastic]
-        other_planners += [planners.greedy] if len(self.model.spec.stages) <= _MAX_GREEDY_STAGES else []
+        other_planners = [greedy_planner.static, greedy_planner.naive_elastic]
+        other_planners += [greedy_planner.greedy] if len(self.model.spec.stages) <= _MAX_GREEDY_STAGES else []
         request = self._request()
         on_time = [choices for planner in other_planners if (choices := planner(request)) is not None]
         risk = 0.0
@@ -221,9 +221,9 @@ class PlanFinder:
         if planner == "greedy" and self._deadline is None:
             raise SettingError("planner: greedy needs a deadline; for a budget, use exact or static")
         functions: dict[str, Callable[[PlanRequest], list[StageAllocation] | None]] = {
-            "static": planners.static,
-            "naive_elastic": planners.naive_elastic,
-            "greedy": planners.greedy,
+            "static": greedy_planner.static,
+            "naive_elastic": greedy_planner.naive_elastic,
+            "greedy": greedy_planner.greedy,
         }
         choices = functions[planner](self._request())
         if choices is None:

@@ -10,15 +10,15 @@ import pytest
 
 import thriftune as tt
 from benchmarks.planning.problems import Problem, large, small
-from thriftune.planning import CloudProfile, JobSpec, Profile, exact_planner, planners
+from thriftune.planning import CloudProfile, JobSpec, Profile, exact_planner, greedy_planner
 from thriftune.planning.allocation import StageAllocation, fair_allocations
+from thriftune.planning.greedy_planner import PlanRequest
 from thriftune.planning.plan_graph import PlanGraph
-from thriftune.planning.planners import PlanRequest
 
 PLANNERS: dict[str, Callable[[PlanRequest], list[StageAllocation] | None]] = {
-    "static": planners.static,
-    "naive_elastic": planners.naive_elastic,
-    "greedy": planners.greedy,
+    "static": greedy_planner.static,
+    "naive_elastic": greedy_planner.naive_elastic,
+    "greedy": greedy_planner.greedy,
 }
 
 
@@ -63,15 +63,15 @@ def test_static_is_the_best_fixed_cluster() -> None:
         problem = small(rng, kinds=2)
         totals = np.array([problem.total(choices) for choices in fixed_plans(problem)])
         seconds = float(rng.uniform(totals[:, 1].min(), totals[:, 1].max()))
-        result = planners.static(make_request(problem, seconds))
+        result = greedy_planner.static(make_request(problem, seconds))
         assert result is not None
         assert len({(choice.cloud.name, choice.machines) for choice in result}) == 1
         assert problem.total(result)[0] == pytest.approx(totals[totals[:, 1] <= seconds, 0].min())
         dollars = float(rng.uniform(totals[:, 0].min(), totals[:, 0].max()))
-        within = planners.static(make_request(problem, dollars=dollars))
+        within = greedy_planner.static(make_request(problem, dollars=dollars))
         assert within is not None
         assert problem.total(within)[1] == pytest.approx(totals[totals[:, 0] <= dollars, 1].min())
-        assert planners.static(make_request(problem, totals[:, 1].min() * 0.999)) is None
+        assert greedy_planner.static(make_request(problem, totals[:, 1].min() * 0.999)) is None
 
 
 def test_naive_elastic_never_changes_the_workers_of_a_trial() -> None:
@@ -79,7 +79,7 @@ def test_naive_elastic_never_changes_the_workers_of_a_trial() -> None:
     tried = 0
     for _ in range(40):
         problem = large(rng)
-        result = planners.naive_elastic(make_request(problem, 3.0 * quickest(problem)))
+        result = greedy_planner.naive_elastic(make_request(problem, 3.0 * quickest(problem)))
         if result is None:
             continue
         tried += 1
@@ -97,7 +97,7 @@ def test_greedy_stops_when_no_stage_can_release_a_machine() -> None:
     for _ in range(15):
         problem = large(rng)
         request = make_request(problem, float(rng.uniform(1.05, 3.0)) * quickest(problem))
-        start, result = planners.static(request), planners.greedy(request)
+        start, result = greedy_planner.static(request), greedy_planner.greedy(request)
         if start is None:
             assert result is None
             continue
@@ -151,10 +151,10 @@ def test_greedy_gains_from_its_warm_starts(monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(25):
         problem = large(rng)
         request = make_request(problem, float(rng.uniform(1.05, 3.0)) * quickest(problem))
-        result = planners.greedy(request)
+        result = greedy_planner.greedy(request)
         with monkeypatch.context() as patch:
-            patch.setattr(planners, "WARM_START_FACTORS", (1,))
-            alone = planners.greedy(request)
+            patch.setattr(greedy_planner, "WARM_START_FACTORS", (1,))
+            alone = greedy_planner.greedy(request)
         assert (result is None) == (alone is None)
         if result is not None and alone is not None:
             gains.append(problem.total(alone)[0] / problem.total(result)[0])
