@@ -10,7 +10,6 @@ import pytest
 from thriftune.common.setting_kinds import (
     FLAG,
     Kind,
-    check_key,
     choice,
     metadata_of,
     positive_number,
@@ -62,24 +61,4 @@ def test_kinds_check_values(kind: Kind, good: Any, bad: Any, message: str) -> No
     kind.check("x", good)
     with pytest.raises(SettingError) as error:
         kind.check("x", bad)
-    assert str(error.value) == message
-
-
-KINDS = {"count": whole_number(1), "on": FLAG}
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("cuont", 1, "cuont: unknown; did you mean count?"),
-        ("zzz", 1, "zzz: unknown; it may have count, on"),
-        ("count", "1", "count: '1' must be a whole number"),
-        ("count", True, "count: True must be a whole number"),
-    ],
-)
-def test_keys_of_tables_are_checked(key: str, value: Any, message: str) -> None:
-    check_key("count", 3, KINDS)
-    check_key("on", False, KINDS)
-    with pytest.raises(SettingError) as error:
-        check_key(key, value, KINDS)
     assert str(error.value) == message

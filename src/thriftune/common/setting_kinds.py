@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any
 
 from thriftune.common.checks import LARGEST_INT, check_whole
@@ -120,14 +119,3 @@ def check_settings(given: object, settings: Mapping[str, Setting]) -> None:
 def metadata_of(declared: type, name: str) -> Mapping[str, Any]:
     """Return the metadata of a setting, for a subclass that gives it another default."""
     return next(each.metadata for each in fields(declared) if each.name == name)
-
-
-def check_key(key: str, value: object, kinds: Mapping[str, Kind]) -> None:
-    """Raise SettingError unless a table of a study file may have this key with such a value."""
-    if key not in kinds:
-        close = get_close_matches(key, kinds, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"it may have {', '.join(kinds)}"
-        raise SettingError(f"{key}: unknown; {hint}")
-    kind = kinds[key]
-    if not isinstance(value, kind.types) or (isinstance(value, bool) and bool not in kind.types):
-        raise SettingError(f"{key}: {value!r} must be {kind.description}")

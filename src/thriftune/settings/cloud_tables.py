@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.common.durations import seconds
-from thriftune.common.setting_kinds import FLAG, NUMBER, TEXT, Kind, check_key, whole_number
+from thriftune.common.setting_kinds import FLAG, NUMBER, TEXT, Kind, whole_number
 from thriftune.errors import SettingError
 from thriftune.market.billing import PER_SECOND
 from thriftune.market.catalog import Catalog
@@ -17,6 +17,7 @@ from thriftune.market.lifetime import Exponential, Lifetimes
 from thriftune.market.survival import Survival
 from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.latency import Latency
+from thriftune.settings.study_file_keys import check_key
 
 _SECONDS_PER_HOUR = 3600.0
 

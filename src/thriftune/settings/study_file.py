@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.common.clock import WallClock
-from thriftune.common.setting_kinds import Kind, check_key
+from thriftune.common.setting_kinds import Kind
 from thriftune.errors import SettingError, SpaceError
 from thriftune.search import SEARCHERS
 from thriftune.settings.bound_names import check_bound
@@ -19,6 +19,7 @@ from thriftune.settings.initial_events import initial_events
 from thriftune.settings.known_results import known_tables
 from thriftune.settings.make_spec import make_spec
 from thriftune.settings.ray_node_types import read_node_types
+from thriftune.settings.study_file_keys import check_key
 from thriftune.settings.study_paths import absolute_path, absolute_source
 from thriftune.settings.table import SETTINGS, Settings
 from thriftune.space.objectives import needed_metrics, parse_constraints, parse_objectives
