@@ -107,5 +107,5 @@ def test_queries_beyond_the_table_and_invalid_values_are_errors() -> None:
 
 
 def test_a_table_that_is_too_large_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"into 100000 steps, and 2000 is the maximum; give 5 or more"):
+    with pytest.raises(SettingError, match=r"into 100000 pieces, and 2000 is the maximum; give 5 or more"):
         ReuseTable(Exponential(), longest_hours=1e4)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from thriftune.errors import SettingError
 from thriftune.market.running_time import QUADRATURE_NODES, QUADRATURE_WEIGHTS
-from thriftune.market.survival import HOURS_TOLERANCE, Array, Survival, alive
+from thriftune.market.survival import HOURS_TOLERANCE, Array, Survival, alive, count_cells
 
 MAX_PIECES = 1000  # pieces of work; time and memory grow with the square of their number
 
@@ -53,12 +53,7 @@ class CheckpointTable:
         oldest_hours: float,
         resolution_hours: float,
     ) -> None:
-        pieces = max(1, math.ceil(work_hours / resolution_hours - 1e-9))
-        if pieces > MAX_PIECES:
-            raise SettingError(
-                f"resolution_hours {resolution_hours:g} cuts {work_hours:g} h of work into {pieces} pieces, and "
-                f"{MAX_PIECES} is the maximum; give {work_hours / MAX_PIECES:g} or more"
-            )
+        pieces = count_cells(work_hours, resolution_hours, MAX_PIECES, "work")
         self._h = work_hours / pieces
         # The job cannot reach greater ages without a loss, even if checkpoints take as long as the work.
         horizon = min(survival.end, oldest_hours + 3.0 * work_hours + 2.0 * checkpoint_hours)

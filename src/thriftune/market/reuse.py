@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from thriftune.errors import SettingError
 from thriftune.market.running_time import QUADRATURE_NODES, QUADRATURE_WEIGHTS, expected_hours, lived_hours
-from thriftune.market.survival import Array, Survival, alive, checked, checked_above_zero
+from thriftune.market.survival import Array, Survival, alive, checked, checked_above_zero, count_cells
 
 Bools = NDArray[np.bool_]
 
@@ -71,12 +71,7 @@ class ReuseTable:
         if math.isinf(span):
             raise SettingError("these machines have no age limit; give longest_hours=, the range of the table")
         checked_above_zero("longest_hours", span)
-        cells = max(1, math.ceil(span / step - 1e-9))
-        if cells > MAX_CELLS:
-            raise SettingError(
-                f"resolution_hours {step:g} cuts {span:g} h into {cells} steps, and {MAX_CELLS} is the maximum; "
-                f"give {span / MAX_CELLS:g} or more"
-            )
+        cells = count_cells(span, step, MAX_CELLS, "machine life")
         self._step = span / cells
         self._end = survival.end
         self._span = span

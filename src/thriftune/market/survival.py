@@ -117,3 +117,17 @@ def checked_above_zero(name: str, value: float, *, finite: bool = True) -> float
     if not value > 0.0 or (finite and math.isinf(value)):
         raise SettingError(f"{name} {value:g} must be {'a number' if finite else 'a number or inf'} above 0")
     return value
+
+
+def count_cells(span_hours: float, resolution_hours: float, maximum: int, what: str) -> int:
+    """Return how many equal cells of at most the resolution divide a span.
+
+    Raises SettingError if there are more than `maximum`. `what` names the divided thing in the error.
+    """
+    cells = max(1, math.ceil(span_hours / resolution_hours - 1e-9))
+    if cells > maximum:
+        raise SettingError(
+            f"resolution_hours {resolution_hours:g} cuts {span_hours:g} h of {what} into {cells} pieces, and "
+            f"{maximum} is the maximum; give {span_hours / maximum:g} or more"
+        )
+    return cells
