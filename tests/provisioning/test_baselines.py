@@ -91,8 +91,8 @@ def test_a_refused_machine_is_requested_again_after_a_while() -> None:
     ("policy", "machine_types", "message"),
     [
         (OnDemand, [SPOT], "all machine types can be preempted; give an on-demand type"),
-        (CheapestSpot, [SLOW], "all machine types are on-demand; give a spot machine"),
-        (FastestSpot, [SLOW], "all machine types are on-demand; give a spot machine"),
+        (CheapestSpot, [SLOW], "cheapest_spot: all machine types are on-demand; give a spot machine"),
+        (FastestSpot, [SLOW], "fastest_spot: all machine types are on-demand; give a spot machine"),
         (OnDemand, [], "machine types: none are given; give at least one to rent"),
     ],
 )

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from thriftune.errors import SettingError
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HOUR
-from thriftune.provisioning.renting_policy import MachineRequest, RentingPolicy
+from thriftune.provisioning.renting_policy import MachineRequest, RentingPolicy, spot_types
 from thriftune.provisioning.workload import StudyWorkload
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
@@ -35,11 +36,12 @@ class OnDemand(RentingPolicy):
 class _SingleSpot(RentingPolicy):
     """A policy that rents one spot type for all trials, without a maximum price."""
 
+    _name: ClassVar[str]
+    """The name of the policy in error messages."""
+
     def __init__(self, machine_types: Sequence[MachineType], workload: StudyWorkload) -> None:
         super().__init__(machine_types, workload)
-        self._spot = [each for each in machine_types if not each.is_on_demand]
-        if not self._spot:
-            raise SettingError("all machine types are on-demand; give a spot machine")
+        self._spot = spot_types(self._name, machine_types)
 
     def choose_machine(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:  # noqa: ARG002
         start = now if history.started_at is None else history.started_at
@@ -53,6 +55,8 @@ class _SingleSpot(RentingPolicy):
 class CheapestSpot(_SingleSpot):
     """A policy that rents the spot type that is cheapest when the study starts."""
 
+    _name = "cheapest_spot"
+
     def _rank(self, machine_type: MachineType, start: float) -> tuple[float, float]:
         return machine_type.price_at(start), -machine_type.speed
 
@@ -62,6 +66,8 @@ class FastestSpot(_SingleSpot):
 
     Of several equally fast types, it rents the one that is cheapest when the study starts.
     """
+
+    _name = "fastest_spot"
 
     def _rank(self, machine_type: MachineType, start: float) -> tuple[float, float]:
         return -machine_type.speed, machine_type.price_at(start)

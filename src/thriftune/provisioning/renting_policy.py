@@ -36,6 +36,14 @@ MOVE_REASON = "continues on another machine"
 """The reason of a Move by a renting policy; the machine that the trial leaves is released."""
 
 
+def spot_types(policy: str, machine_types: Sequence[MachineType]) -> list[MachineType]:
+    """Return the spot types, for a policy that needs one. Raises SettingError if there is none."""
+    spot = [each for each in machine_types if not each.is_on_demand]
+    if not spot:
+        raise SettingError(f"{policy}: all machine types are on-demand; give a spot machine")
+    return spot
+
+
 class MachineRequest(NamedTuple):
     """A machine to rent: its type, and the maximum price if the type has one."""
 

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from thriftune.errors import SettingError
 from thriftune.market.revocation.spottune_inputs import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.selection import spottune_eq2
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HOUR
-from thriftune.provisioning.renting_policy import RETRY_SECONDS, MachineRequest, RentingPolicy
+from thriftune.provisioning.renting_policy import RETRY_SECONDS, MachineRequest, RentingPolicy, spot_types
 from thriftune.provisioning.workload import StudyWorkload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
@@ -35,9 +34,7 @@ class StepCost(RentingPolicy):
 
     def __init__(self, machine_types: Sequence[MachineType], workload: StudyWorkload) -> None:
         super().__init__(machine_types, workload)
-        self._spot = [each for each in machine_types if not each.is_on_demand]
-        if not self._spot:
-            raise SettingError("step_cost: all machine types are on-demand; give a spot machine")
+        self._spot = spot_types("step_cost", machine_types)
 
     def choose_machine(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
         rng = np.random.default_rng((self.workload.seed, trial.id, trial.attempts, len(history.fleet.renting)))
