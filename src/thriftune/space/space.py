@@ -122,7 +122,7 @@ class Space(Mapping[str, Parameter]):
     def __eq__(self, other: object) -> bool:
         """Return whether both have the same parameters in the same order.
 
-        The choices 1 and True differ.
+        The choices 1 and True count as different.
         """
         return self is other or (isinstance(other, Space) and self._json_text == other._json_text)
 

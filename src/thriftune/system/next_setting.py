@@ -175,7 +175,7 @@ def _why(best: KnobSetting, estimate: Estimate, possible: Possible) -> str:
 
 
 def setting_parts(setting: KnobSetting) -> list[str]:
-    """Return the key of each knob of the setting alone."""
+    """Return a key for each knob of the setting, as if only that knob were set."""
     return [key({name: value}) for name, value in setting.items()]
 
 
