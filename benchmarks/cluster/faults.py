@@ -85,7 +85,7 @@ def _running(study: Lossy) -> dict[str, list[int]]:
 
 def _runs_again(study: Lossy, trial: int, after: float) -> float | None:
     """Return when the next attempt of a trial began; None if the trial had just ended."""
-    begins = (line["at"] for line in study.said(trial) if line["what"] == "begins" and line["attempt"] > 1)
+    begins = (line["at"] for line in study.lines(trial) if line["what"] == "begins" and line["attempt"] > 1)
     return next((begin for begin in begins if begin > after), None)
 
 

@@ -44,14 +44,14 @@ class Lossy:
         self.store = folder / "studies.db"
         self.trials, self.steps = trials, steps
         self.mark = os.urandom(8).hex()
-        told = {"SAVE_EVERY": str(save_every), "STEP_SECONDS": str(step_seconds), "MARK": self.mark}
+        values = {"SAVE_EVERY": str(save_every), "STEP_SECONDS": str(step_seconds), "MARK": self.mark}
         given = {
             "store": str(self.store),
             "address": address,
             "trials": trials,
             "steps": steps,
             "progress": progress,
-            "variables": {f"TEST_{name}": value for name, value in told.items()},
+            "variables": {f"TEST_{name}": value for name, value in values.items()},
             "ray": dict(ray or {}),
         }
         self.script = [sys.executable, "-m", "tests.end_to_end.ray_study", json.dumps(given)]
@@ -64,25 +64,25 @@ class Lossy:
             )
 
     def errors(self) -> str:
-        """What its drivers said."""
+        """Return the standard error of its drivers."""
         return (self.folder / "errors").read_text()
 
     def log(self) -> list[ev.Event]:
-        """As far as it goes; empty if there is no study yet."""
+        """Return the entries so far; none if there is no study yet."""
         try:
             with open_store(self.store, create=False) as store:
                 return list(store.read(NAME))
         except ThriftuneError:
             return []
 
-    def said(self, trial: int) -> list[dict[str, Any]]:
-        """What a trial wrote down. The last line may be torn by a kill, and more follow it on the same line."""
+    def lines(self, trial: int) -> list[dict[str, Any]]:
+        """Return what a trial wrote. A kill may cut a line, and the next attempt then writes on after it."""
         path = self.store.with_name("studies.db.files") / NAME / "trials" / str(trial) / "witness"
         lines = path.read_text().split("\n") if path.exists() else []
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def steps_done(self) -> int:
-        return sum(line["what"] == "did" for trial in range(self.trials) for line in self.said(trial))
+        return sum(line["what"] == "did" for trial in range(self.trials) for line in self.lines(trial))
 
     def until(self, done: Callable[[], object], driver: subprocess.Popen[str], what: str) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -146,18 +146,18 @@ def account(study: Lossy) -> Account:
             found.unwell.append(f"trial {trial.id}: {trial.state}, {trial.failures} failures: {trial.error}")
         if [report.step for report in trial.reports] != list(range(1, study.steps + 1)):
             found.unwell.append(f"trial {trial.id}: its reports are of steps {[r.step for r in trial.reports]}")
-        _count(trial.id, study.said(trial.id), recorded, study.steps, found)
+        _count(trial.id, study.lines(trial.id), recorded, study.steps, found)
     if len(history.trials) != study.trials:
         found.unwell.append(f"{len(history.trials)} trials instead of {study.trials}")
     return found
 
 
 def _count(
-    trial: int, said: list[dict[str, Any]], recorded: set[tuple[int, int, int]], steps: int, found: Account
+    trial: int, lines: list[dict[str, Any]], recorded: set[tuple[int, int, int]], steps: int, found: Account
 ) -> None:
     done: set[int] = set()
     saved = 0
-    for line in said:
+    for line in lines:
         if line["what"] == "did":
             step = line["step"]
             found.steps_done += 1

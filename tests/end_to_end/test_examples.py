@@ -29,12 +29,12 @@ def test_the_demo_ends_with_the_tuned_model_its_cost_and_a_picture(tmp_path: Pat
     assert re.fullmatch(
         rf"best model +validation loss {best.value:.4f}, accuracy \d+\.\d% \(trial {best.id}\)", first
     )
-    said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in done.stdout.splitlines() if line[0] != " ")
-    network = pickle.loads((Path(said["saved in"]) / "net.pickle").read_bytes())
+    printed = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in done.stdout.splitlines() if line[0] != " ")
+    network = pickle.loads((Path(printed["saved in"]) / "net.pickle").read_bytes())
     assert network.hidden_layer_sizes == (best.config["width"],)
-    assert "if rented (AWS " in said["cost"]
-    assert (tmp_path / said["picture"]).read_bytes().startswith(b"\x89PNG")
-    assert said["look closer"] == "thriftune show digits --store out/studies.db"
+    assert "if rented (AWS " in printed["cost"]
+    assert (tmp_path / printed["picture"]).read_bytes().startswith(b"\x89PNG")
+    assert printed["look closer"] == "thriftune show digits --store out/studies.db"
 
 
 def test_the_makefile_runs_what_is_there() -> None:

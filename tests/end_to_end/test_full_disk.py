@@ -1,4 +1,4 @@
-"""The disk is full, for real: a clear error, the study stops or goes on as told, and nothing is lost."""
+"""The disk is full, for real: a clear error, the study stops or goes on as set, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def tune(function: Any, store: Path, **settings: Any) -> tt.Result:
 
 def test_no_room_for_a_checkpoint_stops_the_study(small_disk: Path, tmp_path: Path) -> None:
     store = tmp_path / "s.db"
-    with pytest.raises(StoreError, match=r"no room for the checkpoint of step 3.*thriftune resume s") as told:
+    with pytest.raises(StoreError, match=r"no room for the checkpoint of step 3.*thriftune resume s") as raised:
         tune(train, store, storage=small_disk)
-    assert "earlier checkpoints are intact" in str(told.value)
+    assert "earlier checkpoints are intact" in str(raised.value)
     (trial,) = tt.load("s", store=store).trials
     assert (trial.state, trial.failures) == (tt.State.WAITING, 0)
     assert [report.step for report in trial.reports] == [1, 2, 3], "the report itself is recorded"
@@ -84,13 +84,13 @@ def until_reported(store: Path) -> None:
 
 def test_no_room_for_the_store_itself(small_disk: Path) -> None:
     """Reports have nowhere to go: the study stops, and with room again it goes on and has lost none."""
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             tune(slowly, small_disk / "s.db", trials=3, max_steps=100)
         except BaseException as error:
-            told.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -98,7 +98,7 @@ def test_no_room_for_the_store_itself(small_disk: Path) -> None:
     ballast = fill(small_disk)
     thread.join(120)
     assert not thread.is_alive()
-    (error,) = told
+    (error,) = errors
     assert isinstance(error, StoreError)
     assert "full" in str(error)
     ballast.unlink()
@@ -129,7 +129,7 @@ def test_no_room_for_the_store_and_the_study_waits_for_it(small_disk: Path) -> N
 
 
 def test_only_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def fail(*_: object) -> None:
         raise StoreError("the file is damaged")
@@ -138,14 +138,14 @@ def test_only_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monk
         try:
             tune(slowly, tmp_path / "s.db", disk_full="go_on")
         except BaseException as error:
-            told.append(error)
+            errors.append(error)
 
     monkeypatch.setattr(SqliteStore, "append", fail)
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(60)
     assert not thread.is_alive(), "the study waits for something that will not pass"
-    assert str(told[0]) == "the file is damaged"
+    assert str(errors[0]) == "the file is damaged"
 
 
 def test_a_disk_without_room_for_a_sync_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ class Chaos:
         root = ROOT
         return subprocess.Popen(command, env=self.environment, cwd=root, stderr=subprocess.PIPE)
 
-    def said(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[dict[str, Any]]:
         """The witness's lines; the last one may be torn by a kill."""
         lines = self.witness.read_text().split("\n") if self.witness.exists() else []
         return [json.loads(line) for line in lines if line.endswith("}")]
@@ -66,7 +66,7 @@ class Chaos:
     def kill_a_worker(self) -> bool:
         """One whose trial has got further since it was last killed: without progress a trial is given up on."""
         alive = set(descendants_with(self.marker))
-        for line in reversed(self.said()[-20:]):
+        for line in reversed(self.lines()[-20:]):
             trial, step = line["trial"], line.get("step", 0)
             if line["pid"] in alive and step > self.killed_at.get(trial, 0):
                 self.killed_at[trial] = step
@@ -77,9 +77,9 @@ class Chaos:
 
     def live(self, driver: subprocess.Popen[bytes], seconds: float, *, from_first_step: bool) -> Iterator[None]:
         """Looks at a driver again and again until it has lived so long, from its start or its first step on."""
-        before, began = len(self.said()), time.monotonic()
+        before, began = len(self.lines()), time.monotonic()
         while driver.poll() is None and time.monotonic() - began < seconds:
-            if from_first_step and len(self.said()) == before:
+            if from_first_step and len(self.lines()) == before:
                 began = time.monotonic()
             yield
             time.sleep(0.02)
@@ -141,12 +141,12 @@ def check_promises(folder: Path, chaos: Chaos) -> None:
         assert [report.step for report in trial.reports] == list(range(1, STEPS + 1))
         assert trial.value == trial.config["x"] + 1 / STEPS
 
-    # No report that a trial was told is safe is missing from the log, and none is there twice.
+    # No report whose report() has returned is missing from the log, and none is there twice.
     reports = [entry for entry in log if isinstance(entry, ev.Reported)]
     recorded = {(r.trial, r.attempt, r.step) for r in reports}
     assert len(recorded) == len(reports)
-    said = chaos.said()
-    assert {(s["trial"], s["attempt"], s["step"]) for s in said if s["what"] == "reported"} <= recorded
+    lines = chaos.lines()
+    assert {(s["trial"], s["attempt"], s["step"]) for s in lines if s["what"] == "reported"} <= recorded
 
     # No finished trial is run again.
     ended: set[int] = set()
@@ -156,11 +156,11 @@ def check_promises(folder: Path, chaos: Chaos) -> None:
         if isinstance(entry, ev.Ended) and not entry.cut:
             ended.add(entry.trial)
     finished_by: dict[int, int] = {t.id: t.attempts for t in study.trials}
-    assert all(line["attempt"] <= finished_by[line["trial"]] for line in said)
+    assert all(line["attempt"] <= finished_by[line["trial"]] for line in lines)
 
     # Each attempt begins where the last checkpoint that was reported ends: no step before it is repeated.
     saved: dict[int, int] = defaultdict(int)
-    for line in said:
+    for line in lines:
         if line["what"] == "begins":
             assert line["after"] >= saved[line["trial"]], line
         elif line["saved"]:
@@ -213,10 +213,10 @@ def test_a_search_whose_driver_is_killed_goes_on_as_it_would_have(tmp_path: Path
     study = killed_and_resumed(SEARCH, tmp_path / "studies.db")
     undisturbed = tt.Study(study.space, minimize="loss", seed=3)
     for trial in study.trials:
-        asked = undisturbed.ask()
-        assert asked.config == trial.config
+        repeated = undisturbed.ask()
+        assert repeated.config == trial.config
         assert trial.value is not None
-        undisturbed.tell(asked, trial.value)
+        undisturbed.tell(repeated, trial.value)
     assert len(study.trials) == 14
 
 

@@ -31,13 +31,13 @@ def reports(store: Path) -> int:
 
 def test_a_study_whose_log_is_removed_stops_and_can_be_resumed(tmp_path: Path) -> None:
     store = tmp_path / "s.db"
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             tune(store)
         except BaseException as error:
-            told.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -48,7 +48,7 @@ def test_a_study_whose_log_is_removed_stops_and_can_be_resumed(tmp_path: Path) -
     store.with_name("s.db-wal").unlink()
     thread.join(60)
     assert not thread.is_alive()
-    (error,) = told
+    (error,) = errors
     assert isinstance(error, StoreError)
     assert "was removed or replaced while it was in use; all of it is now in" in str(error)
     assert reports(store) >= seen >= 5

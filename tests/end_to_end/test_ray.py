@@ -130,7 +130,7 @@ def test_after_a_notice_no_step_is_repeated(
 
 
 def cut(study: Lossy) -> list[ev.Ended]:
-    """Attempts that ended because they were told to."""
+    """Attempts that ended because of an end request."""
     return [entry for entry in study.log() if isinstance(entry, ev.Ended) and entry.cut]
 
 
@@ -149,7 +149,7 @@ def test_a_gang_that_loses_one_of_its_nodes_is_lost_and_goes_on_with_others(
     assert not found.beyond
     trial = tt.load(NAME, study.store).trials[0]
     assert (trial.losses, trial.failures, trial.attempts) == (1, 0, 2)
-    workers = {line["workers"] for number in range(2) for line in study.said(number) if line["what"] == "begins"}
+    workers = {line["workers"] for number in range(2) for line in study.lines(number) if line["what"] == "begins"}
     assert workers == {2}
     (placed,) = [e for e in study.log() if isinstance(e, ev.Place) and (e.trial, e.attempt) == (0, 2)]
     assert second not in (placed.workers or {})
@@ -218,7 +218,7 @@ def test_a_node_without_thriftune_is_named(cluster: Nodes, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("ray", "said"),
+    ("ray", "message"),
     [
         ({"gpus": 1}, "waits for 1 worker of 1 CPU, 1 GPU: no machine has room for one"),
         ({"gang": 5}, "waits for 5 workers of 1 CPU each: the machines have room for 4"),
@@ -226,13 +226,13 @@ def test_a_node_without_thriftune_is_named(cluster: Nodes, tmp_path: Path) -> No
     ids=["no such node", "a gang too large"],
 )
 def test_a_worker_that_fits_nowhere_is_told_of_and_runs_once_it_does(
-    cluster: Nodes, pair: dict[str, str], tmp_path: Path, ray: dict[str, int], said: str
+    cluster: Nodes, pair: dict[str, str], tmp_path: Path, ray: dict[str, int], message: str
 ) -> None:
     study = Lossy(
         tmp_path, cluster.address, trials=1, steps=1, step_seconds=0.0, save_every=1, ray=ray, progress=True
     )
     driver = study.start()
-    study.until(lambda: said in study.errors(), driver, said)
+    study.until(lambda: message in study.errors(), driver, message)
     node = cluster.add(CPUS, gpus=1)
     study.wait(driver)
     cluster.end(node)

@@ -324,9 +324,9 @@ def test_a_sync_that_fails_tells_a_full_disk_from_a_broken_one(
     with open_store(path) as store:
         store.append("s", 0, reports(1, 1))
         monkeypatch.setattr(os, "fdatasync", fail)
-        with pytest.raises(StoreError, match=os.strerror(number)) as told:
+        with pytest.raises(StoreError, match=os.strerror(number)) as raised:
             store.sync()
-        assert type(told.value) is kind
+        assert type(raised.value) is kind
 
 
 def test_a_read_only_disk_can_be_read(small_disk: Path) -> None:
@@ -383,8 +383,8 @@ def test_confirmed_commits_survive_sigkill(path: Path) -> None:
             time.sleep(moment.uniform(0, 0.05))
             writer.kill()
             assert writer.stdout is not None
-            for said in writer.stdout:
-                acknowledged = int(said)
+            for number in writer.stdout:
+                acknowledged = int(number)
             writer.wait()
         with open_store(path) as store:
             entries = store.length("s")

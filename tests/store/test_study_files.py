@@ -124,7 +124,7 @@ def test_a_store_may_be_moved_and_copied(tmp_path: Path) -> None:
 
 
 def test_the_removal_of_a_store_in_use_is_noticed(tmp_path: Path) -> None:
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def slow(trial: tt.Trial) -> None:
         for step in trial.steps():
@@ -137,7 +137,7 @@ def test_the_removal_of_a_store_in_use_is_noticed(tmp_path: Path) -> None:
             where = tmp_path / "s.db"
             tt.tune(slow, space, minimize="loss", trials=1, max_steps=1000, name="same", store=where, workers=1)
         except BaseException as error:
-            told.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=tune)
     thread.start()
@@ -148,6 +148,6 @@ def test_the_removal_of_a_store_in_use_is_noticed(tmp_path: Path) -> None:
         if file.is_file():
             file.unlink()
     thread.join(60)
-    (error,) = told
+    (error,) = errors
     assert isinstance(error, StoreError)
     assert "was removed or replaced while it was in use" in str(error)

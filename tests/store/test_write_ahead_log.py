@@ -160,8 +160,8 @@ def test_no_confirmed_commit_is_lost_with_the_log(path: Path) -> None:
             acknowledged = int(line(writer))
             log_of(path).unlink()
             assert writer.stdout is not None
-            for said in writer.stdout:
-                acknowledged = int(said)
+            for number in writer.stdout:
+                acknowledged = int(number)
             assert writer.wait(60) != 0
     with open_store(path) as store:
         assert store.length("s") >= acknowledged
