@@ -1,4 +1,4 @@
-"""What a worker is told about one attempt, and the protocols by which its trial talks to others."""
+"""The data that a worker gets for one attempt, and the protocols by which its trial talks to others."""
 
 from __future__ import annotations
 

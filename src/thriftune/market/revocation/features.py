@@ -66,12 +66,12 @@ def features(curve: PriceCurve, t: Floats, max_price: Floats) -> Float32s:
     """Return one row per query and one column per name in `NAMES`."""
     if not t.size:
         return np.empty((0, len(NAMES)), np.float32)
-    past = _Past(curve, t)
+    past = _EarlierPrices(curve, t)
     batches = (slice(i, i + _BATCH_QUERIES) for i in range(0, len(t), _BATCH_QUERIES))
     return np.concatenate([_features(curve, past, t[batch], max_price[batch]) for batch in batches])
 
 
-def _features(curve: PriceCurve, past: _Past, t: Floats, max_price: Floats) -> Float32s:
+def _features(curve: PriceCurve, past: _EarlierPrices, t: Floats, max_price: Floats) -> Float32s:
     """Return the features of one batch of queries, in the order of `NAMES`."""
     at = curve.index(t)
     price, maximum = curve.logs[at], np.log(max_price)
@@ -104,7 +104,7 @@ def _features(curve: PriceCurve, past: _Past, t: Floats, max_price: Floats) -> F
     return np.stack([column.astype(np.float32) for column in columns], axis=1)
 
 
-class _Past:
+class _EarlierPrices:
     """The prices at grid points before the queries.
 
     `exceeded_shares` returns how often a maximum price was exceeded there.
