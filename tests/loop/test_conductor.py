@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.tables import START, Table, replayed, state
 from thriftune.errors import ThriftuneError
-from thriftune.loop.conductor import GRACE_SECONDS, STALLED_LOSSES_LIMIT
+from thriftune.loop.conductor import GRACE_SECONDS
+from thriftune.loop.failures import STALLED_LOSSES_LIMIT
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.search.grid import Grid
 from thriftune.search.protocol import Past

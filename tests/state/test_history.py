@@ -15,8 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.loop.test_conductor import TwoStepRule
 from tests.support.tables import SPACE, START, Table, replayed, state
 from thriftune.errors import NoBestTrial
-from thriftune.loop.conductor import STALLED_LOSSES_LIMIT
-from thriftune.loop.failures import MAX_BACKOFF_SECONDS, to_retry
+from thriftune.loop.failures import MAX_BACKOFF_SECONDS, STALLED_LOSSES_LIMIT, to_retry
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state import events as ev

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from thriftune.errors import SpaceError, ThriftuneError
-from thriftune.loop.failures import failed_alike, is_permanent, retry_seconds
+from thriftune.loop.failures import failed_alike, retry_seconds, why_given_up
 from thriftune.loop.limits import SEARCHER_EXHAUSTED, Limits
 from thriftune.loop.trial_time import TrialTime
 from thriftune.provisioning.protocol import Provisioner
@@ -27,9 +27,6 @@ from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping.protocol import Stopper, Verdict
 from thriftune.system.protocol import Tuner
-
-STALLED_LOSSES_LIMIT = 5
-"""A trial fails when its worker was lost this many times in a row without a step of progress."""
 
 GRACE_SECONDS = 5.0
 """At a limit, a trial may take this long to end its step before it is killed."""
@@ -330,21 +327,13 @@ class Conductor:
             ids = [event.trial] if not isinstance(event, ev.MachineLost) else list(self.history.waiting)
             for trial_id in ids:
                 trial = self.history.trials[trial_id]
-                if trial.state in (State.WAITING, State.PAUSED) and (why := self._why_given_up(trial)):
+                if trial.state in (State.WAITING, State.PAUSED) and (
+                    why := why_given_up(trial, self.spec.retries)
+                ):
                     self._decide(ev.GiveUp(now, trial.id, why))
         if self._trial_time is not None:
             for decision in self._trial_time.given_up(self.history, now):
                 self._decide(decision)
-
-    def _why_given_up(self, trial: TrialRecord) -> str | None:
-        failures = trial.failures_since_retry
-        if failures > self.spec.retries:
-            return f"failed {failures} times"
-        if trial.failed_at is not None and is_permanent(trial):
-            return "another attempt would fail in the same way"
-        if trial.stalled_losses >= STALLED_LOSSES_LIMIT:
-            return f"its worker vanished {trial.stalled_losses} times in a row without a step of progress"
-        return None
 
     def _stop_if_all_fail(self, now: float) -> None:
         """Stop the study if its first trials all failed with the same error, as the others would too."""

@@ -17,6 +17,9 @@ may fail because of their configurations; more would keep the user waiting."""
 BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0
 """The first retry waits this long after the failure. Each further one waits twice as long, up to the maximum."""
 
+STALLED_LOSSES_LIMIT = 5
+"""A trial fails when its worker was lost this many times in a row without a step of progress."""
+
 _SHOWN_OUTPUT_LINES = 5
 """Show this many lines of output if the error itself says too little."""
 
@@ -55,6 +58,21 @@ def retry_seconds(failures: int) -> float:
     """Return how long a trial that failed this often waits before its next attempt."""
     # The exponent is limited, as 2.0 to a large power overflows.
     return min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2.0 ** min(failures - 1, 32))
+
+
+def why_given_up(trial: TrialRecord, retries: int) -> str | None:
+    """Return why a trial that waits gets no other attempt; None if it gets one.
+
+    `retries`: how many failed attempts are repeated.
+    """
+    failures = trial.failures_since_retry
+    if failures > retries:
+        return f"failed {failures} times"
+    if trial.failed_at is not None and is_permanent(trial):
+        return "another attempt would fail in the same way"
+    if trial.stalled_losses >= STALLED_LOSSES_LIMIT:
+        return f"its worker vanished {trial.stalled_losses} times in a row without a step of progress"
+    return None
 
 
 def exception_line(trial: TrialRecord) -> str:
