@@ -88,7 +88,7 @@ def conditions(draw: st.DrawFn, before: Mapping[str, Parameter]) -> dict[str, An
             one = st.just(parent.value)
         else:
             assert isinstance(parent, Float)
-            levels = Space({"it": replace(parent, when=None)}).axes["it"].levels(5)
+            levels = Space({"it": replace(parent, when=None)}).scales["it"].levels(5)
             one = st.sampled_from(levels) if parent.step else st.floats(parent.low, parent.high)
         ranges = st.lists(one, min_size=2, max_size=2).map(lambda ends: between(*sorted(ends)))
         if isinstance(parent, Float) and parent.low < parent.high and not parent.step:

@@ -54,7 +54,7 @@ class Surrogate:
         self.space = history.space
         self.metric = checked_metric(history, metric)
         configs, values, variances = _observed(history, self.metric)
-        varying = sum(axis.count != 1 for axis in self.space.axes.values())
+        varying = sum(scale.count != 1 for scale in self.space.scales.values())
         needed = max(MIN_TRIALS, TRIALS_PER_PARAMETER * varying)
         if len(configs) < needed:
             raise ThriftuneError(

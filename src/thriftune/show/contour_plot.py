@@ -94,17 +94,17 @@ def _grid(space: Space, name: str, points: int) -> tuple[Array, Array]:
 
     Also return their values in the unit interval.
     """
-    parameter, axis = space[name], space.axes[name]
+    parameter, scale = space[name], space.scales[name]
     if is_discrete(space, name):
-        values = axis.levels(axis.count or 1)
+        values = scale.levels(scale.count or 1)
         choices = [axis_position(space, name, value) for value in values]
-        return np.array(choices), np.array([axis.unit(value) for value in values])
+        return np.array(choices), np.array([scale.unit(value) for value in values])
     assert isinstance(parameter, Float | Int)
     low, high = axis_limits(parameter)
     positions = np.geomspace(low, high, points) if parameter.log else np.linspace(low, high, points)
     clipped = np.clip(positions, parameter.low, parameter.high)
     if parameter.step is not None:
-        return positions, np.array([axis.unit(value) for value in clipped])
+        return positions, np.array([scale.unit(value) for value in clipped])
     if parameter.log:
         return positions, np.log(clipped / parameter.low) / np.log(parameter.high / parameter.low)
     return positions, (clipped - parameter.low) / (parameter.high - parameter.low)

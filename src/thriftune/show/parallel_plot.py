@@ -92,22 +92,22 @@ def _draw_lines(figure: Any, axes: Any, plotted: PlottedTrials, drawn: list[int]
 
 
 def _height(plotted: PlottedTrials, name: str, config: Any) -> float:
-    return plotted.history.space.axes[name].unit(config[name]) if name in config else _INACTIVE
+    return plotted.history.space.scales[name].unit(config[name]) if name in config else _INACTIVE
 
 
 def _draw_axis(axes: Any, x: int, plotted: PlottedTrials, name: str) -> None:
     """Draw the vertical line of one parameter, and the labels of its values."""
-    axis, parameter = plotted.history.space.axes[name], plotted.history.space[name]
+    scale, parameter = plotted.history.space.scales[name], plotted.history.space[name]
     axes.plot([x, x], [0.0, 1.0], color=INK, linewidth=1.0, zorder=1.5)
     if isinstance(parameter, Choice):
         labelled = list(parameter.choices)
     else:
         assert isinstance(parameter, Float | Int)
-        labelled = list(dict.fromkeys(axis.value(i / (_TICKS - 1)) for i in range(_TICKS)))
+        labelled = list(dict.fromkeys(scale.value(i / (_TICKS - 1)) for i in range(_TICKS)))
     box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6}
     for value in labelled:
         text = f"{value:.3g}" if isinstance(value, float) else short_label(value)
-        axes.text(x + 0.04, axis.unit(value), text, fontsize=8, va="center", color=INK, zorder=10, bbox=box)
+        axes.text(x + 0.04, scale.unit(value), text, fontsize=8, va="center", color=INK, zorder=10, bbox=box)
     if any(name not in trial.config for trial in plotted.trials):
         style: Any = {"fontsize": 8, "va": "center", "color": INK, "style": "italic", "zorder": 10}
         axes.text(x + 0.04, _INACTIVE, "inactive", bbox=box, **style)

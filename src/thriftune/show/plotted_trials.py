@@ -86,7 +86,7 @@ def _checked_params(history: History, params: Sequence[str] | None) -> tuple[str
     """Return the names of the parameters to draw, by default all that vary."""
     space = history.space
     if params is None:
-        return tuple(name for name in space.searched if space.axes[name].count != 1) or space.searched
+        return tuple(name for name in space.searched if space.scales[name].count != 1) or space.searched
     if isinstance(params, str):
         raise SettingError(f"plot: params {params!r} is not a list; give one such as [{params!r}]")
     for name in params:

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from thriftune.errors import SpaceError
-from thriftune.space.axes import Axis, FloatAxis
 from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
+from thriftune.space.scales import FloatScale, Scale
 from thriftune.space.values import finite_number, identity, is_nested, value_from_json, value_to_json
 
 
@@ -109,7 +109,7 @@ def _condition_from_json(name: str, other: str, condition: Any) -> Any:
 
 
 def checked_whens(
-    parameters: Mapping[str, Parameter], axes: Mapping[str, Axis]
+    parameters: Mapping[str, Parameter], scales: Mapping[str, Scale]
 ) -> dict[str, dict[str, Condition]]:
     """Return the checked `when` of each parameter, with names and values in the order of the space."""
     order = {name: i for i, name in enumerate(parameters)}
@@ -121,9 +121,9 @@ def checked_whens(
             if order[other] > order[name]:
                 raise SpaceError(f"{name}: when names {other}, which comes later; move it before {name}")
             if isinstance(given, Between):
-                whens[name][other] = _checked_range(name, other, given, parameters[other], axes[other])
+                whens[name][other] = _checked_range(name, other, given, parameters[other], scales[other])
             else:
-                whens[name][other] = _checked_values(name, other, given, parameters[other], axes[other])
+                whens[name][other] = _checked_values(name, other, given, parameters[other], scales[other])
     return whens
 
 
@@ -146,7 +146,7 @@ def _check_names(parameters: Mapping[str, Parameter], order: Mapping[str, int]) 
         raise SpaceError(f"{cycle[0]}: when goes in a circle, {' -> '.join(cycle)}; break it") from None
 
 
-def _checked_range(name: str, other: str, given: Between, parent: Parameter, axis: Axis) -> Between:
+def _checked_range(name: str, other: str, given: Between, parent: Parameter, scale: Scale) -> Between:
     if isinstance(parent, Choice | Fixed):
         raise SpaceError(f"{name}: when has a range for {other}, which is no Float or Int; list its values")
     low, high = (finite_number(f"{name}: when of {other}", end, getattr(given, end)) for end in ("low", "high"))
@@ -157,30 +157,30 @@ def _checked_range(name: str, other: str, given: Between, parent: Parameter, axi
     condition = Between(low, high)
     assert isinstance(parent, Float | Int)
     possible = low <= parent.high and high >= parent.low
-    if axis.count is not None:
-        possible = numbers_in(condition, axis) != (0, 0)
+    if scale.count is not None:
+        possible = numbers_in(condition, scale) != (0, 0)
     if not possible:
         raise SpaceError(f"{name}: when can never hold; no value of {other} is in {given!r}")
     return condition
 
 
-def _checked_values(name: str, other: str, given: Any, parent: Parameter, axis: Axis) -> tuple[Any, ...]:
-    if isinstance(axis, FloatAxis) and axis.count is None:
+def _checked_values(name: str, other: str, given: Any, parent: Parameter, scale: Scale) -> tuple[Any, ...]:
+    if isinstance(scale, FloatScale) and scale.count is None:
         raise SpaceError(
             f"{name}: when asks for {given!r} of {other}, a Float, which hardly ever has one exact value; "
             f"give a range: when={{{other!r}: tt.between(low, high)}}"
         )
     values = list(given) if isinstance(given, list | tuple | set | frozenset) else [given]
-    if not (values and all(_is_value(axis, other, each) for each in values)) and _is_value(axis, other, given):
+    if not (values and all(_is_value(scale, other, each) for each in values)) and _is_value(scale, other, given):
         values = [given]  # the choice itself is a list
     if not values:
         raise SpaceError(f"{name}: when gives no value for {other}; give at least one")
     try:
-        allowed = {identity(value): value for value in (axis.clean(other, each) for each in values)}
+        allowed = {identity(value): value for value in (scale.clean(other, each) for each in values)}
     except SpaceError as error:
         raise SpaceError(f"{name}: when can never hold; {error}") from None
-    condition = tuple(sorted(allowed.values(), key=axis.number if isinstance(parent, Choice) else None))
-    if _is_listed(condition) and _is_value(axis, other, list(condition)):
+    condition = tuple(sorted(allowed.values(), key=scale.number if isinstance(parent, Choice) else None))
+    if _is_listed(condition) and _is_value(scale, other, list(condition)):
         raise SpaceError(
             f"{name}: when of {other} is unclear: {list(condition)!r} may be one choice or a list of choices; "
             f"change the choices of {other}"
@@ -193,10 +193,10 @@ def _is_listed(condition: tuple[Any, ...]) -> bool:
     return len(condition) > 1 or is_nested(condition[0])
 
 
-def _is_value(axis: Axis, other: str, value: Any) -> bool:
-    """Return whether the axis has this value."""
+def _is_value(scale: Scale, other: str, value: Any) -> bool:
+    """Return whether the scale has this value."""
     try:
-        axis.clean(other, value)
+        scale.clean(other, value)
     except SpaceError:
         return False
     return True
@@ -205,26 +205,26 @@ def _is_value(axis: Axis, other: str, value: Any) -> bool:
 # --- counting values --------------------------------------------------------------------------------------
 
 
-def numbers_in(condition: Between, axis: Axis) -> tuple[int, int]:
-    """Return the values of a finite axis in a range, as the number of the first and one after the last.
+def numbers_in(condition: Between, scale: Scale) -> tuple[int, int]:
+    """Return the values of a finite scale in a range, as the number of the first and one after the last.
 
     Returns (0, 0) if the range has no value.
     """
-    assert axis.count is not None
-    numbers = range(axis.count)
-    first = bisect_left(numbers, condition.low, key=axis.nth)
-    after = bisect_right(numbers, condition.high, key=axis.nth)
+    assert scale.count is not None
+    numbers = range(scale.count)
+    first = bisect_left(numbers, condition.low, key=scale.nth)
+    after = bisect_right(numbers, condition.high, key=scale.nth)
     return (first, after) if first < after else (0, 0)
 
 
-def value_classes(conditions: Iterable[Condition], axis: Axis) -> list[tuple[int, int]]:
-    """Divide the values of a finite axis into classes that meet the same conditions.
+def value_classes(conditions: Iterable[Condition], scale: Scale) -> list[tuple[int, int]]:
+    """Divide the values of a finite scale into classes that meet the same conditions.
 
     Returns the number of one value and the count of values for each class. Values that meet no condition are left
     out.
     """
-    assert axis.count is not None
-    listed = list(dict.fromkeys(_spans(each, axis) for each in conditions))
+    assert scale.count is not None
+    listed = list(dict.fromkeys(_spans(each, scale) for each in conditions))
     cuts = sorted({cut for spans in listed for span in spans for cut in span})
     sizes: dict[tuple[bool, ...], tuple[int, int]] = {}
     for first, after in pairwise(cuts):
@@ -235,8 +235,8 @@ def value_classes(conditions: Iterable[Condition], axis: Axis) -> list[tuple[int
     return list(sizes.values())
 
 
-def _spans(condition: Condition, axis: Axis) -> tuple[tuple[int, int], ...]:
+def _spans(condition: Condition, scale: Scale) -> tuple[tuple[int, int], ...]:
     """Return the values that a condition allows, as ranges like those of numbers_in()."""
     if isinstance(condition, Between):
-        return (numbers_in(condition, axis),)
-    return tuple((number, number + 1) for number in sorted(map(axis.number, condition)))
+        return (numbers_in(condition, scale),)
+    return tuple((number, number + 1) for number in sorted(map(scale.number, condition)))

@@ -1,7 +1,7 @@
 """The parameters of a space: Float, Int, Choice and fixed values.
 
 A parameter is plain data. A `Space` checks it, because a parameter has a name only in a space, and errors need the
-name. The space creates an axis (axes.py) for each checked parameter.
+name. The space creates a scale (scales.py) for each checked parameter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from thriftune.errors import SpaceError
-from thriftune.space.axes import Axis, ChoiceAxis, FixedAxis, FloatAxis, IntAxis, SteppedAxis
+from thriftune.space.scales import ChoiceScale, FixedScale, FloatScale, IntScale, Scale, SteppedScale
 from thriftune.space.values import checked_value, finite_number, identity
 
 When = Mapping[str, Any]
@@ -48,8 +48,8 @@ class Parameter:
         """
         raise NotImplementedError
 
-    def _axis(self) -> Axis:
-        """Return the axis of a checked parameter."""
+    def _scale(self) -> Scale:
+        """Return the scale of a checked parameter."""
         raise NotImplementedError
 
 
@@ -80,10 +80,10 @@ class Float(Parameter):
             raise SpaceError(f"{name}: step {step} is finer than a float from {low} to {high} holds; widen it")
         return checked
 
-    def _axis(self) -> Axis:
+    def _scale(self) -> Scale:
         if self.step is None or self.low == self.high:
-            return FloatAxis(self.low, self.high, self.log)
-        return SteppedAxis(self.low, self.high, self.step, _count(self))
+            return FloatScale(self.low, self.high, self.log)
+        return SteppedScale(self.low, self.high, self.step, _count(self))
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,10 +113,10 @@ class Int(Parameter):
             _check_steps(name, self)
         return replace(self, low=int(self.low), high=int(self.high), step=step)
 
-    def _axis(self) -> Axis:
+    def _scale(self) -> Scale:
         if self.step is None or self.low == self.high:
-            return IntAxis(self.low, self.high, self.log)
-        return SteppedAxis(self.low, self.high, self.step, _count(self))
+            return IntScale(self.low, self.high, self.log)
+        return SteppedScale(self.low, self.high, self.step, _count(self))
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,8 +140,8 @@ class Choice(Parameter):
                 raise SpaceError(f"{name}: choice {plain[i]!r} is listed twice, first as {twin!r}; remove one")
         return replace(self, choices=plain)
 
-    def _axis(self) -> Axis:
-        return ChoiceAxis(self.choices)
+    def _scale(self) -> Scale:
+        return ChoiceScale(self.choices)
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,8 +156,8 @@ class Fixed(Parameter):
     def _check(self, name: str) -> Self:
         return replace(self, value=checked_value(f"{name}: fixed value", self.value))
 
-    def _axis(self) -> Axis:
-        return FixedAxis(self.value)
+    def _scale(self) -> Scale:
+        return FixedScale(self.value)
 
 
 def _check_range(name: str, parameter: Float | Int) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from thriftune.errors import SpaceError
-from thriftune.space.axes import Axis
 from thriftune.space.conditions import (
     Between,
     Conditions,
@@ -27,6 +26,7 @@ from thriftune.space.conditions import (
     when_to_json,
 )
 from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
+from thriftune.space.scales import Scale
 from thriftune.space.values import copy_of, identity, is_nested, value_from_json, value_to_json
 
 _KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "choice": Choice, "fixed": Fixed}
@@ -36,10 +36,10 @@ _KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "choice": Choi
 
 
 class _Node(NamedTuple):
-    """A parameter's axis with its name, its conditions and the index of its first column."""
+    """A parameter's scale with its name, its conditions and the index of its first column."""
 
     name: str
-    axis: Axis
+    scale: Scale
     conditions: Conditions
     start: int
 
@@ -59,8 +59,8 @@ class Space(Mapping[str, Parameter]):
     """The number of columns of the unit cube: one for a number, one for each choice, none for a fixed value."""
     columns: Mapping[str, slice]
     """The columns of each parameter in the unit cube."""
-    axes: Mapping[str, Axis]
-    """The axis of each parameter."""
+    scales: Mapping[str, Scale]
+    """The scale of each parameter."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         """Check the parameters.
@@ -88,27 +88,27 @@ class Space(Mapping[str, Parameter]):
             checked[name] = typed._check(name)
         if all(isinstance(parameter, Fixed) for parameter in checked.values()):
             raise SpaceError("the space has fixed values only, so nothing varies; make one a Float, Int or Choice")
-        axes = {name: parameter._axis() for name, parameter in checked.items()}
-        whens = checked_whens(checked, axes)
+        scales = {name: parameter._scale() for name, parameter in checked.items()}
+        whens = checked_whens(checked, scales)
 
-        self.axes = axes
+        self.scales = scales
         self._nested = frozenset(name for name, parameter in checked.items() if _may_be_nested(parameter))
         self._parameters = {name: replace(p, when=whens[name] or None) for name, p in checked.items()}
         self._nodes: list[_Node] = []
         self._blank: list[float] = []
-        for name, axis in axes.items():
+        for name, scale in scales.items():
             conditions = tuple(
                 (other, allowed_values(condition, other not in self._nested))
                 for other, condition in whens[name].items()
             )
-            self._nodes.append(_Node(name, axis, conditions, len(self._blank)))
-            self._blank += [axis.blank] * axis.width
+            self._nodes.append(_Node(name, scale, conditions, len(self._blank)))
+            self._blank += [scale.blank] * scale.width
         self.names = tuple(self._parameters)
         self.parameters = tuple(self._parameters.values())
         self.searched = tuple(name for name, parameter in checked.items() if not isinstance(parameter, Fixed))
         self._fixed = frozenset(self.names) - frozenset(self.searched)
         self.dimensions = len(self._blank)
-        self.columns = {name: slice(start, start + axis.width) for name, axis, _, start in self._nodes}
+        self.columns = {name: slice(start, start + scale.width) for name, scale, _, start in self._nodes}
 
     def __getitem__(self, name: str) -> Parameter:
         return self._parameters[name]
@@ -154,17 +154,17 @@ class Space(Mapping[str, Parameter]):
             for other, condition in (parameter.when or {}).items():
                 conditions_on[other].append(condition)
         counts: Counter[tuple[tuple[str, int], ...]] = Counter({(): 1})
-        for i, (name, axis, conditions, _) in enumerate(order):
+        for i, (name, scale, conditions, _) in enumerate(order):
             after: Counter[tuple[tuple[str, int], ...]] = Counter()
             for facts, count in counts.items():
                 needed = tuple(fact for fact in facts if last_use[fact[0]] > i)
-                if not holds(conditions, {known: self.axes[known].nth(number) for known, number in facts}):
+                if not holds(conditions, {known: self.scales[known].nth(number) for known, number in facts}):
                     after[needed] += count
                     continue
-                if axis.count is None:
+                if scale.count is None:
                     return math.inf
-                rest = axis.count
-                for number, size in value_classes(conditions_on[name], axis):
+                rest = scale.count
+                for number, size in value_classes(conditions_on[name], scale):
                     after[(*needed, (name, number))] += count * size
                     rest -= size
                 if rest:
@@ -198,7 +198,7 @@ class Space(Mapping[str, Parameter]):
         An Int with at most `points` values has all of them in the grid. No configuration is repeated. The first
         parameter changes slowest.
         """
-        return self._product([node.axis.levels(points) for node in self._nodes])
+        return self._product([node.scale.levels(points) for node in self._nodes])
 
     def every(self) -> Iterator[dict[str, Any]]:
         """Yield every configuration of the space, in the order of grid().
@@ -208,7 +208,7 @@ class Space(Mapping[str, Parameter]):
         if self.size == math.inf:
             raise SpaceError("the space is infinite and cannot be listed; use grid(points)")
         # A Float that is not constant is never active here, so its levels do not matter.
-        return self._product([node.axis.levels(node.axis.count or 1) for node in self._nodes])
+        return self._product([node.scale.levels(node.scale.count or 1) for node in self._nodes])
 
     def _product(self, levels: Sequence[Iterable[Any]]) -> Iterator[dict[str, Any]]:
         """Yield every combination of the levels of active parameters.
@@ -242,9 +242,9 @@ class Space(Mapping[str, Parameter]):
     def from_unit(self, values: Sequence[float]) -> dict[str, Any]:
         """Return the configuration at numbers in [0, 1], one for each searched parameter, active or not."""
         config: dict[str, Any] = {}
-        for (name, axis, conditions, _), u in zip(self._nodes, self._with_fixed(values), strict=True):
+        for (name, scale, conditions, _), u in zip(self._nodes, self._with_fixed(values), strict=True):
             if not conditions or holds(conditions, config):
-                config[name] = axis.value(u)
+                config[name] = scale.value(u)
         return config
 
     def _with_fixed(self, values: Sequence[float]) -> Sequence[float]:
@@ -262,7 +262,7 @@ class Space(Mapping[str, Parameter]):
 
         The inverse of from_unit().
         """
-        return [self.axes[name].unit(config[name]) if name in config else 0.5 for name in self.searched]
+        return [self.scales[name].unit(config[name]) if name in config else 0.5 for name in self.searched]
 
     def encode(self, config: Mapping[str, Any]) -> npt.NDArray[np.float64]:
         """Return a configuration's point in the unit cube, shape (dimensions,).
@@ -270,9 +270,9 @@ class Space(Mapping[str, Parameter]):
         Columns of inactive parameters are 0.5 for numbers and 0 for choices.
         """
         row = self._blank.copy()
-        for name, axis, _, start in self._nodes:
+        for name, scale, _, start in self._nodes:
             if name in config:
-                axis.write(row, start, config[name])
+                scale.write(row, start, config[name])
         return np.array(row)
 
     def decode(self, vector: npt.ArrayLike) -> dict[str, Any]:
@@ -285,9 +285,9 @@ class Space(Mapping[str, Parameter]):
         if array.shape != (self.dimensions,) or not math.isfinite(sum(row)):
             raise SpaceError(f"{row} is no point of the unit cube; give {self.dimensions} numbers in [0, 1]")
         config: dict[str, Any] = {}
-        for name, axis, conditions, start in self._nodes:
+        for name, scale, conditions, start in self._nodes:
             if not conditions or holds(conditions, config):
-                config[name] = axis.read(row, start)
+                config[name] = scale.read(row, start)
         return config
 
     # --- checking configurations --------------------------------------------------------------------------
@@ -299,12 +299,12 @@ class Space(Mapping[str, Parameter]):
         """
         self._check_names(config)
         clean: dict[str, Any] = {}
-        for name, axis, conditions, _ in self._nodes:
+        for name, scale, conditions, _ in self._nodes:
             if holds(conditions, clean):
                 if name in config:
-                    clean[name] = axis.clean(name, config[name])
+                    clean[name] = scale.clean(name, config[name])
                 elif name in self._fixed:
-                    clean[name] = axis.nth(0)
+                    clean[name] = scale.nth(0)
                 else:
                     raise SpaceError(f"{name}: has no value; give it one")
             elif name in config:
@@ -318,16 +318,16 @@ class Space(Mapping[str, Parameter]):
         """
         self._check_names(config)
         clean: dict[str, Any] = {}
-        for name, axis, conditions, _ in self._nodes:
+        for name, scale, conditions, _ in self._nodes:
             if name not in config:
                 if name in self._fixed and holds(conditions, clean):
-                    clean[name] = axis.nth(0)
+                    clean[name] = scale.nth(0)
                 continue
             if not holds(conditions, clean):
                 missing = next((other for other, _ in conditions if other not in clean), None)
                 hint = "leave it out" if missing is None else f"give {missing}, too"
                 raise SpaceError(f"{name}: is {config[name]!r}, but {conditions_text(conditions)}; {hint}")
-            clean[name] = axis.clean(name, config[name])
+            clean[name] = scale.clean(name, config[name])
         return clean
 
     def _check_names(self, config: object) -> None:
@@ -342,9 +342,9 @@ class Space(Mapping[str, Parameter]):
         """Return a configuration with the values from check_part(), and random values for all other parameters."""
         config: dict[str, Any] = {}
         draws = self._with_fixed(rng.random(len(self.searched)).tolist())
-        for (name, axis, conditions, _), u in zip(self._nodes, draws, strict=True):
+        for (name, scale, conditions, _), u in zip(self._nodes, draws, strict=True):
             if holds(conditions, config):
-                config[name] = given[name] if name in given else axis.value(u)
+                config[name] = given[name] if name in given else scale.value(u)
         return config
 
     def key(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -364,7 +364,7 @@ class Space(Mapping[str, Parameter]):
         """
         if self._nested.isdisjoint(config):
             return config
-        clean = {name: self.axes[name].clean(name, config[name]) for name in self._nested if name in config}
+        clean = {name: self.scales[name].clean(name, config[name]) for name in self._nested if name in config}
         return {**config, **{name: copy_of(value) for name, value in clean.items()}}
 
     # --- JSON ---------------------------------------------------------------------------------------------

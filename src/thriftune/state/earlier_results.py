@@ -125,7 +125,7 @@ def translate(earlier: EarlierStudy, space: Space) -> TranslatedTrials:
 
 def _default(parameter: Parameter) -> Any:
     """Return the middle of the parameter's range, or its first choice."""
-    return parameter._axis().value(0.0 if isinstance(parameter, Choice) else 0.5)
+    return parameter._scale().value(0.0 if isinstance(parameter, Choice) else 0.5)
 
 
 def _constant(parameter: Parameter) -> bool:
@@ -171,8 +171,8 @@ def _translate_value(value: Any, old: Parameter, new: Parameter) -> tuple[Any, s
         which = "of 0, which has no logarithm," if new.log and x == 0 else f"{side} {_text(bound)}"
         x, change = bound, f"{which} taken as {_text(bound)}"
     if new.step is not None:
-        axis = new._axis()
-        nearest = axis.value(axis.unit(x))
+        scale = new._scale()
+        nearest = scale.value(scale.unit(x))
         x, change = nearest, change or ("" if abs(nearest - x) <= 1e-6 * new.step else "rounded")
     return (int(x) if isinstance(new, Int) else x), change
 

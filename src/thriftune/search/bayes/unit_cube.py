@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from thriftune.search.bayes.kernel import CHOICE_WEIGHT, Array, Booleans, Indices, ThetaLayout
-from thriftune.space.axes import Axis
 from thriftune.space.conditions import Between, Condition, numbers_in
 from thriftune.space.parameters import Choice, Int
+from thriftune.space.scales import Scale
 from thriftune.space.space import Space
 
 MAX_VALUES_WITHOUT_GRADIENT = 32
@@ -43,7 +43,7 @@ class _ParentCondition:
 class _Dimension:
     """One searched parameter and its columns."""
 
-    axis: Axis
+    scale: Scale
     columns: slice
     levels: Array | None  # its values as numbers in [0, 1], ascending; None if they are not listed
     is_stepped: bool  # True for an Int, and for a Float with a step
@@ -52,7 +52,7 @@ class _Dimension:
 
     @property
     def width(self) -> int:
-        return self.axis.width
+        return self.scale.width
 
     @property
     def smooth(self) -> bool:
@@ -64,12 +64,12 @@ class _Dimension:
         if self.levels is not None:
             nearest: Array = self.levels[np.searchsorted(0.5 * (self.levels[1:] + self.levels[:-1]), u)]
             return nearest
-        return np.array([self.axis.unit(self.axis.value(x)) for x in u.tolist()]) if self.is_stepped else u
+        return np.array([self.scale.unit(self.scale.value(x)) for x in u.tolist()]) if self.is_stepped else u
 
     def meets(self, condition: _ParentCondition, u: Array) -> Booleans:
         """Return which of these snapped numbers stand for a value that meets the condition."""
         if self.levels is None:  # the numbers of two values may be closer than their rounding errors
-            return np.array([self.axis.value(x) in condition.allowed for x in u.tolist()], dtype=bool)
+            return np.array([self.scale.value(x) in condition.allowed for x in u.tolist()], dtype=bool)
         if isinstance(condition.allowed, Between):
             low, high = condition.units[[0, -1]]
             in_range: Booleans = (u > low - _SAME_VALUE) & (u < high + _SAME_VALUE)
@@ -89,18 +89,18 @@ class Cube:
         number = {name: i for i, name in enumerate(space.searched)}
         self._dimensions: list[_Dimension] = []
         for name in space.searched:
-            axis, parameter = space.axes[name], space[name]
+            scale, parameter = space.scales[name], space[name]
             is_choice = isinstance(parameter, Choice)
             is_stepped = isinstance(parameter, Int) or getattr(parameter, "step", None) is not None
-            is_listed = axis.count is not None and (is_choice or axis.count <= MAX_LISTED_VALUES)
-            values = axis.levels(MAX_LISTED_VALUES) if is_listed else ()
-            levels = np.array([axis.unit(value) for value in values]) if is_listed else None
+            is_listed = scale.count is not None and (is_choice or scale.count <= MAX_LISTED_VALUES)
+            values = scale.levels(MAX_LISTED_VALUES) if is_listed else ()
+            levels = np.array([scale.unit(value) for value in values]) if is_listed else None
             conditions = tuple(
-                _ParentCondition(number[other], allowed, _units(allowed, space.axes[other]))
+                _ParentCondition(number[other], allowed, _units(allowed, space.scales[other]))
                 for other, allowed in _conditions(space, name)
             )
             columns = space.columns[name]
-            self._dimensions.append(_Dimension(axis, columns, levels, is_stepped, is_choice, conditions))
+            self._dimensions.append(_Dimension(scale, columns, levels, is_stepped, is_choice, conditions))
         self.p = len(space.searched)
         self.D = space.dimensions
         self.smooth = np.array([dimension.smooth for dimension in self._dimensions])
@@ -115,11 +115,11 @@ class Cube:
         """
         column_parameter = np.repeat(np.arange(self.p), [dimension.width for dimension in self._dimensions])
         is_choice = np.array([dimension.is_choice for dimension in self._dimensions])
-        # A warping of one or two values would have no effect. An axis without a count has infinitely many values.
+        # A warping of one or two values would have no effect. A scale without a count has infinitely many values.
         warped = [
             d.columns.start
             for d in self._dimensions
-            if not d.is_choice and not (d.axis.count and d.axis.count <= 2)
+            if not d.is_choice and not (d.scale.count and d.scale.count <= 2)
         ]
         weights = np.where(is_choice[column_parameter], CHOICE_WEIGHT, 1.0)
         return ThetaLayout(self.p, column_parameter, weights, np.array(warped, dtype=np.intp))
@@ -213,11 +213,11 @@ def _conditions(space: Space, name: str) -> Iterator[tuple[str, Condition]]:
             yield from _conditions(space, other)
 
 
-def _units(allowed: Condition, axis: Axis) -> Array:
+def _units(allowed: Condition, scale: Scale) -> Array:
     """Return the allowed values as numbers in [0, 1]; for a range, only its first and last value."""
     if not isinstance(allowed, Between):
-        return np.array([axis.unit(value) for value in allowed])
-    if axis.count is None:
+        return np.array([scale.unit(value) for value in allowed])
+    if scale.count is None:
         return np.empty(0)
-    first, after = numbers_in(allowed, axis)
-    return np.array([axis.unit(axis.nth(first)), axis.unit(axis.nth(after - 1))])
+    first, after = numbers_in(allowed, scale)
+    return np.array([scale.unit(scale.nth(first)), scale.unit(scale.nth(after - 1))])

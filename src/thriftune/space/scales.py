@@ -1,4 +1,4 @@
-"""Axes map the values of parameters to numbers in [0, 1] and back. A space has an axis for each parameter.
+"""Scales map the values of parameters to numbers in [0, 1] and back. A space has a scale for each parameter.
 
 Values of a Float are rounded to a lattice, so that decode(encode(config)) returns the same configuration. On a log
 scale the lattice has 12 significant digits. On a linear scale it is a decimal grid of about 1e-12 of the span. The
@@ -19,7 +19,7 @@ _OFF_STEP = 1e-6
 """A value is rounded to the nearest step if it differs by at most this fraction of a step, else it is refused."""
 
 
-class Axis:
+class Scale:
     """The values of one checked parameter, and their numbers."""
 
     width: int
@@ -62,7 +62,7 @@ class Axis:
     def nth(self, number: int) -> Any:
         """Return a value by its number, from 0 in the order of values.
 
-        Only for axes with a count.
+        Only for scales with a count.
         """
         raise NotImplementedError
 
@@ -71,15 +71,15 @@ class Axis:
         raise NotImplementedError
 
 
-class FixedAxis(Axis):
-    """The axis of a fixed value. It has no column."""
+class FixedScale(Scale):
+    """The scale of a fixed value. It has no column."""
 
     width, count, blank = 0, 1, 0.0
 
     def __init__(self, value: Any) -> None:
         self._value = value
 
-    def value(self, u: float) -> Any:  # noqa: ARG002 - the axis has a single value
+    def value(self, u: float) -> Any:  # noqa: ARG002 - the scale has a single value
         return self._value
 
     def unit(self, value: Any) -> float:  # noqa: ARG002
@@ -108,8 +108,8 @@ class FixedAxis(Axis):
         return 0
 
 
-class _NumericAxis(Axis):
-    """The axis of numbers from `first` to `last`, on a linear or log scale."""
+class _NumericScale(Scale):
+    """The scale of numbers from `first` to `last`, linear or logarithmic."""
 
     width = 1
     blank = 0.5
@@ -145,8 +145,8 @@ class _NumericAxis(Axis):
         return [self.value(first + (last - first) * i / (points - 1)) for i in range(points)]
 
 
-class FloatAxis(_NumericAxis):
-    """The axis of a Float without a step."""
+class FloatScale(_NumericScale):
+    """The scale of a Float without a step."""
 
     def __init__(self, low: float, high: float, log: bool) -> None:
         self.low, self.high = low, high
@@ -187,8 +187,8 @@ class FloatAxis(_NumericAxis):
         return 0
 
 
-class IntAxis(_NumericAxis):
-    """The axis of an Int without a step.
+class IntScale(_NumericScale):
+    """The scale of an Int without a step.
 
     Each value covers half a unit of the scale to both sides.
     """
@@ -228,8 +228,8 @@ class IntAxis(_NumericAxis):
         return int(value) - self.low
 
 
-class SteppedAxis(Axis):
-    """The axis of a Float or Int with a step: low, low + step, and so on to high."""
+class SteppedScale(Scale):
+    """The scale of a Float or Int with a step: low, low + step, and so on to high."""
 
     width = 1
     blank = 0.5
@@ -242,7 +242,7 @@ class SteppedAxis(Axis):
         self._whole = isinstance(low, int)
         # In decimals, so that three steps of 0.1 are 0.3, and not 0.30000000000000004.
         self._first, self._decimal_step = Decimal(str(low)), Decimal(str(step))
-        self._numbers = IntAxis(0, count - 1, log=False)
+        self._numbers = IntScale(0, count - 1, log=False)
 
     def nth(self, number: int) -> Any:
         if number in (0, self._last):
@@ -285,8 +285,8 @@ class SteppedAxis(Axis):
         return [self.nth(number) for number in self._numbers.levels(points)]
 
 
-class ChoiceAxis(Axis):
-    """The axis of a Choice.
+class ChoiceScale(Scale):
+    """The scale of a Choice.
 
     Each choice has a column, with 1 for the chosen one and 0 for all others.
     """
