@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from thriftune.errors import ThriftuneError
@@ -30,11 +31,13 @@ class ObjectInfo(NamedTuple):
     """What a list or a look-up tells of an object.
 
     - `modified_at`: when it was written, in unix seconds by the server's clock.
+    - `etag`: changes whenever the object is written again; empty if the server gives none. It is no checksum.
     """
 
     key: str
     size: int
     modified_at: float
+    etag: str = ""
 
 
 class ObjectStore(Protocol):
@@ -61,6 +64,13 @@ class ObjectStore(Protocol):
 
     def get(self, key: str) -> bytes:
         """Return the data of an object. Raises ObjectMissing."""
+
+    def download(self, key: str, path: Path) -> ObjectInfo:
+        """Write an object to a file in ranges, several at a time, and return what is known of it.
+
+        It uses at most 64 MiB of memory. The file appears when it is complete. Raises ObjectMissing, and
+        ObjectStoreError if the object changes meanwhile.
+        """
 
     def info(self, key: str) -> ObjectInfo | None:
         """Return what is known of an object; None if there is none."""
