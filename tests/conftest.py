@@ -26,6 +26,8 @@ settings.register_profile(
 settings.load_profile("any_machine")
 settings.register_profile("quick", max_examples=20)  # for `make quick`
 
+pytest_plugins = ["tests.support.object_servers"]
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _ignore_user_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -78,11 +78,7 @@ class ObstoreObjects:
         return self._url
 
     @property
-    def creates(self) -> bool | None:
-        """Whether create() is safe with several writers; None until the first create() has tried it.
-
-        False for a server that replaces an object although it was told not to.
-        """
+    def creates_exclusively(self) -> bool | None:
         return self._creates
 
     def put(self, key: str, data: Data) -> None:
@@ -137,7 +133,14 @@ class ObstoreObjects:
         path = self._path(key)
         buffer = bytes(data) if self._kind == "memory" or not len(data) else memoryview(data).cast("B")
         client = self._small if len(buffer) <= SMALL_BYTES else self._large
-        self._try(f"writing {key}", lambda: obstore.put(client, path, buffer, mode=mode, use_multipart=False))
+
+        def write() -> None:
+            try:
+                obstore.put(client, path, buffer, mode=mode, use_multipart=False)
+            except AlreadyExistsError as error:
+                raise _Exists from error
+
+        self._try(f"writing {key}", write)
 
     def _create(self, key: str, data: Data) -> bool:
         """Create an object at a server that honours create-only writes."""
@@ -270,8 +273,6 @@ class ObstoreObjects:
         def attempt() -> T:
             try:
                 return request()
-            except AlreadyExistsError as error:
-                raise _Exists from error
             except (BaseError, OSError, ValueError) as error:
                 raise translated(error, action, self._place) from None
 

@@ -52,6 +52,14 @@ class ObjectStore(Protocol):
     def url(self) -> str:
         """Return the URL with which open_objects() opens the same place."""
 
+    @property
+    def creates_exclusively(self) -> bool | None:
+        """Return whether create() is safe with several writers; None until the first create() has learnt it.
+
+        False for a server that replaces an object although it is told not to. Then two writers that create an
+        object at the same moment may both believe that they did.
+        """
+
     def put(self, key: str, data: Data) -> None:
         """Write an object in a single request, and replace one of this key."""
 
