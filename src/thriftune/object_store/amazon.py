@@ -38,8 +38,10 @@ def creates(endpoint: str) -> bool | None:
     return True if not endpoint or ".amazonaws.com" in endpoint else None
 
 
-def connect(url: ObjectUrl, environ: Mapping[str, str], client_options: Mapping[str, Any]) -> Client:
-    """Return obstore's client of a bucket."""
+def connect(
+    url: ObjectUrl, environ: Mapping[str, str], client_options: Mapping[str, Any], *, bulk_delete: bool = True
+) -> Client:
+    """Return obstore's client of a bucket. `bulk_delete`: delete many objects in one request."""
     from obstore.store import S3Store
 
     provider = _profile_provider(url, environ)
@@ -47,12 +49,13 @@ def connect(url: ObjectUrl, environ: Mapping[str, str], client_options: Mapping[
     config: dict[str, Any] = {
         # Content is verified by those who read it, by hashes. Hashing it again for the signature halves the speed.
         "unsigned_payload": True,
+        "disable_bulk_delete": not bulk_delete,
     }
     if region or provider is None or "region" not in provider.config:
         config["region"] = region or _DEFAULT_REGION
     endpoint = endpoint_of(url, environ)
     if endpoint:
-        config["endpoint"] = endpoint
+        config["aws_endpoint_url_s3"] = endpoint  # the one of obstore's names that replaces all variables
     return S3Store(
         url.bucket,
         config=config,  # type: ignore[arg-type]  # built step by step

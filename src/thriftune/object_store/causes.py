@@ -14,7 +14,15 @@ from thriftune.object_store.protocol import AccessDenied, ObjectMissing, ObjectS
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _REGION = re.compile(r"<Region>([\w-]+)</Region>")
-_METADATA_SERVICES = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "performing token request")
+_METADATA_SERVICES = (
+    "169.254.169.254",
+    "169.254.170.",
+    "metadata.google.internal",
+    "/latest/api/token",
+    "/latest/meta-data/",
+    "performing token request",
+)
+"""Signs of a request for credentials, not for an object."""
 
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
 _EXPIRED = {"ExpiredToken", "TokenRefreshRequired", "RequestExpired"}
@@ -119,7 +127,7 @@ def _access_cause(error: Exception, status: int, code: str, place: Place) -> str
     """Return what is wrong with credentials or permissions, and the way out; empty if something else is."""
     text = str(error)
     answer = _answer(status, code)
-    if any(sign in text for sign in _METADATA_SERVICES):
+    if status < 500 and any(sign in text for sign in _METADATA_SERVICES):
         return f"no credentials were found; {place.credentials}"
     if code in _EXPIRED:
         return f"the credentials have expired{answer}; renew them"
@@ -132,6 +140,10 @@ def _access_cause(error: Exception, status: int, code: str, place: Place) -> str
         return f"the server wants valid credentials{answer}; {place.credentials}"
     if kind == "PermissionDeniedError" or status == 403 or code == "AccessDenied":
         return f"the credentials do not permit it{answer}; grant the permission"
+    if (
+        status == 400 and "performing HEAD" in text
+    ):  # such an answer has no code; S3 gives this one for expired tokens
+        return f"the server gave no reason{answer}; the credentials may have expired: renew them"
     if "Permission denied" in text or "Operation not permitted" in text:
         return "this user may not; change the folder's permissions, or choose another folder"
     return ""

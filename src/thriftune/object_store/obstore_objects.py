@@ -45,12 +45,14 @@ class Connection:
 
     - `small`: gives up on a server that sends nothing for some seconds. For everything but large writes.
     - `large`: waits for minutes while an object is sent. For large writes.
+    - `single`: the small client, but deletes objects one by one.
     - `kind`: "folder", "memory", or the scheme of a server.
     - `creates`: whether the server honours create-only writes; None if only trying it can tell.
     """
 
     small: Client
     large: Client
+    single: Client
     kind: str
     place: Place
     creates: bool | None = True
@@ -68,7 +70,7 @@ class ObstoreObjects:
     ) -> None:
         self._url = url
         self._prefix = f"{prefix}/" if prefix else ""
-        self._small, self._large = connection.small, connection.large
+        self._small, self._large, self._single = connection.small, connection.large, connection.single
         self._kind, self._place = connection.kind, connection.place
         self._creates = connection.creates
         self._retry_seconds = retry_seconds
@@ -255,7 +257,7 @@ class ObstoreObjects:
         def delete(key: str) -> None:
             path = self._path(key)
             try:
-                self._try(f"deleting {key}", lambda: obstore.delete(self._small, path))
+                self._try(f"deleting {key}", lambda: obstore.delete(self._single, path))
             except ObjectMissing:
                 return
 

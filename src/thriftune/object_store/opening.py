@@ -75,7 +75,7 @@ def _open_folder(folder: Path) -> Connection:
             f"storage: the folder {folder} cannot be created: {error.strerror}; choose another one"
         ) from error
     store = LocalStore(folder)
-    return Connection(store, store, "folder", Place(str(folder), "folder", ""))
+    return Connection(store, store, store, "folder", Place(str(folder), "folder", ""))
 
 
 def _connect(url: ObjectUrl, silence_seconds: float) -> Connection:
@@ -86,7 +86,7 @@ def _connect(url: ObjectUrl, silence_seconds: float) -> Connection:
     if url.scheme == "memory":
         with _memories_lock:
             memory = _memories.setdefault(url.bucket, MemoryStore())
-        return Connection(memory, memory, "memory", Place(str(url), "store", ""))
+        return Connection(memory, memory, memory, "memory", Place(str(url), "store", ""))
     provider = _PROVIDERS[url.scheme]
     endpoint = _checked_endpoint(url)
     options: dict[str, Any] = {
@@ -94,11 +94,13 @@ def _connect(url: ObjectUrl, silence_seconds: float) -> Connection:
         "timeout": timedelta(seconds=LARGE_SECONDS),
         "allow_http": endpoint.startswith("http://"),
     }
-    small = provider.connect(url, os.environ, options | {"read_timeout": timedelta(seconds=silence_seconds)})
+    impatient = options | {"read_timeout": timedelta(seconds=silence_seconds)}
+    small = provider.connect(url, os.environ, impatient)
     large = provider.connect(url, os.environ, options)
+    single = amazon.connect(url, os.environ, impatient, bulk_delete=False) if url.scheme == "s3" else small
     place = Place(str(url), _BUCKETS[url.scheme], provider.CREDENTIALS)
     creates = amazon.creates(endpoint) if url.scheme == "s3" else True
-    return Connection(small, large, url.scheme, place, creates)
+    return Connection(small, large, single, url.scheme, place, creates)
 
 
 def _checked_endpoint(url: ObjectUrl) -> str:
