@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.object_servers import ACCESS_KEY, SECRET_KEY, FaultyServer, faulty, hide_credentials
+from tests.support.object_servers import (
+    ACCESS_KEY,
+    SECRET_KEY,
+    FaultyServer,
+    Servers,
+    faulty,
+    hide_credentials,
+    new_gcs_url,
+)
 from thriftune.errors import MissingExtra, SettingError
 from thriftune.object_store import amazon, azure, google
 from thriftune.object_store.opening import open_objects
@@ -40,6 +48,12 @@ def test_a_profile_of_the_url(profiles: str) -> None:
     open_objects(f"{profiles}&profile=good").put("a", b"1")
     with pytest.raises(AccessDenied, match="InvalidAccessKeyId"):
         open_objects(f"{profiles}&profile=bad").put("a", b"1")
+
+
+def test_a_profile_of_the_url_comes_before_keys(profiles: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+    open_objects(f"{profiles}&profile=good").put("a", b"1")
 
 
 def test_a_profile_of_the_environment(profiles: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +132,25 @@ def test_the_endpoint_of_google() -> None:
     assert google.endpoint_of(url, {"STORAGE_EMULATOR_HOST": "http://h:1"}) == "http://h:1"
     given = parse_object_url("gs://bucket?endpoint=http://h:2")
     assert google.endpoint_of(given, {"STORAGE_EMULATOR_HOST": "http://h:1"}) == "http://h:2"
+
+
+def test_a_file_of_google_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_credentials(monkeypatch)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent/key.json")
+    with pytest.raises(
+        SettingError, match=r"gs://bucket cannot be opened: .*/nonexistent/key.json.*; run `gcloud"
+    ):
+        open_objects("gs://bucket")
+
+
+def test_no_credentials_of_google_are_needed_at_an_open_server(
+    object_servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide_credentials(monkeypatch)
+    url = new_gcs_url(object_servers)
+    open_objects(url).put("a", b"1")
+    monkeypatch.setenv("GOOGLE_ACCESS_TOKEN", "token")
+    assert open_objects(url).get("a") == b"1"
 
 
 def test_create_only_writes_are_relied_upon_at_amazon_alone() -> None:

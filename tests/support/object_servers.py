@@ -179,8 +179,7 @@ def object_url(
         case "moto":
             return _moto_url(object_servers)
         case "gcs":
-            endpoint = object_servers.gcs()
-            return f"gs://{_new_bucket(endpoint)}?endpoint={endpoint}"
+            return new_gcs_url(object_servers)
         case _:
             return _azurite_url(object_servers)
 
@@ -193,6 +192,12 @@ def hide_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, os.devnull)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def new_gcs_url(servers: Servers) -> str:
+    """Return the URL of an empty bucket at the server with Google's protocol."""
+    endpoint = servers.gcs()
+    return f"gs://{_new_bucket(endpoint)}?endpoint={endpoint}"
 
 
 def _rclone_url(servers: Servers) -> str:

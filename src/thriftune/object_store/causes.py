@@ -113,14 +113,14 @@ def translated(error: Exception, action: str, place: Place) -> ObjectStoreError:
     if status >= 500 or status in _MAY_PASS_STATUS or code in _MAY_PASS:
         return StoreUnavailable(f"{failed}the server failed{_answer(status, code)}; try again later")
     if status:
-        return ObjectStoreError(f"{failed}the server refused it{_answer(status, code)}: {_first_line(text)}")
+        return ObjectStoreError(f"{failed}the server refused it{_answer(status, code)}: {first_line(error)}")
     for sign, cause in _FOLDER_CAUSES:
         if sign in text:
             return ObjectStoreError(failed + cause)
     for sign, cause in _CONNECTION_CAUSES:
         if sign in text:
             return StoreUnavailable(f"{failed}{cause}; check the network, and the endpoint if you have set one")
-    return ObjectStoreError(failed + _first_line(text))
+    return ObjectStoreError(failed + first_line(error))
 
 
 def _access_cause(error: Exception, status: int, code: str, place: Place) -> str:
@@ -164,5 +164,6 @@ def _answer(status: int, code: str) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
+def first_line(error: Exception) -> str:
+    """Return the part of obstore's text that is for people."""
+    return str(error).partition("\n")[0]

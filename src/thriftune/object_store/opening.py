@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from thriftune.errors import MissingExtra, SettingError
 from thriftune.object_store import amazon, azure, google
-from thriftune.object_store.causes import Place
+from thriftune.object_store.causes import Place, first_line
 from thriftune.object_store.protocol import ObjectStore
 from thriftune.object_store.retries import RETRY_SECONDS
 from thriftune.object_store.urls import ObjectUrl, folder_of, is_object_url, parse_object_url
@@ -79,6 +79,7 @@ def _open_folder(folder: Path) -> Connection:
 
 
 def _connect(url: ObjectUrl, silence_seconds: float) -> Connection:
+    from obstore.exceptions import BaseError
     from obstore.store import MemoryStore
 
     from thriftune.object_store.obstore_objects import Connection
@@ -95,9 +96,14 @@ def _connect(url: ObjectUrl, silence_seconds: float) -> Connection:
         "allow_http": endpoint.startswith("http://"),
     }
     impatient = options | {"read_timeout": timedelta(seconds=silence_seconds)}
-    small = provider.connect(url, os.environ, impatient)
-    large = provider.connect(url, os.environ, options)
-    single = amazon.connect(url, os.environ, impatient, bulk_delete=False) if url.scheme == "s3" else small
+    try:
+        small = provider.connect(url, os.environ, impatient)
+        large = provider.connect(url, os.environ, options)
+        single = amazon.connect(url, os.environ, impatient, bulk_delete=False) if url.scheme == "s3" else small
+    except BaseError as error:
+        raise SettingError(
+            f"storage: {url} cannot be opened: {first_line(error)}; {provider.CREDENTIALS}"
+        ) from None
     place = Place(str(url), _BUCKETS[url.scheme], provider.CREDENTIALS)
     creates = amazon.creates(endpoint) if url.scheme == "s3" else True
     return Connection(small, large, single, url.scheme, place, creates)
