@@ -34,6 +34,7 @@ def test_a_store_that_works_passes_and_stays_empty(object_url: str) -> None:
         ("PUT", "", "cannot write objects; the permission for it is s3:PutObject"),
         ("GET", "probe", "cannot read objects; the permission for it is s3:GetObject"),
         ("GET", "list-type=2", "cannot list objects; the permission for it is s3:ListBucket"),
+        ("HEAD", "missing", "cannot look for objects; the permission for it is s3:ListBucket"),
         ("POST", "delete", "cannot delete objects; the permission for it is s3:DeleteObject"),
     ],
 )

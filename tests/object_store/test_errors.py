@@ -7,9 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import obstore
 import pytest
+from obstore.exceptions import GenericError
 
 from tests.support.object_servers import FaultyServer, faulty
+from thriftune.object_store.causes import Place, translated
 from thriftune.object_store.opening import open_objects
 from thriftune.object_store.protocol import AccessDenied, ObjectStore, ObjectStoreError, StoreUnavailable
 
@@ -166,6 +169,14 @@ def test_objects_are_deleted_singly_if_the_server_does_not_know_better(proxy: Fa
     assert list(objects.list_objects()) == []
 
 
+def test_an_object_that_may_not_be_deleted_with_others() -> None:
+    """The answer has status 200, and names the objects that were not deleted."""
+    text = "Generic S3 error: DeleteObjects request failed for key k: Access Denied (code: AccessDenied)"
+    error = translated(GenericError(text), "deleting objects", Place("s3://b", "bucket", ""))
+    assert isinstance(error, AccessDenied)
+    assert "s3://b: the credentials do not permit it (AccessDenied); grant the permission" in str(error)
+
+
 def test_a_list_continues_after_its_last_page(proxy: FaultyServer) -> None:
     objects = open_objects(proxy.url)
     keys = [f"k/{number:04}" for number in range(1005)]
@@ -175,6 +186,17 @@ def test_a_list_continues_after_its_last_page(proxy: FaultyServer) -> None:
     assert next(listed).key == keys[0]
     proxy.cut_answer(times=2)
     assert [each.key for each in listed] == keys[1:]
+
+
+def test_a_server_that_ignores_where_a_list_begins(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = obstore.list
+    monkeypatch.setattr(obstore, "list", lambda *args, offset=None, **options: real(*args, **options))
+    objects = open_objects(moto_url)
+    keys = [f"k/{number:04}" for number in range(1005)]
+    for key in keys:
+        objects.put(key, b"")
+    assert [each.key for each in objects.list_objects("k/")] == keys
+    assert [each.key for each in objects.list_objects(after=keys[3])] == keys[4:]
 
 
 def test_a_download_survives_cuts(proxy: FaultyServer, tmp_path: Path) -> None:
@@ -211,6 +233,14 @@ def test_a_full_disk(small_disk: Path) -> None:
     with pytest.raises(ObjectStoreError, match="the disk is full; free some space"):
         objects.put("a", bytes(32 << 20))
     assert list(objects.list_objects()) == []
+
+
+def test_a_download_to_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    objects = open_objects(str(tmp_path / "objects"))
+    objects.put("a", bytes(40 << 20))
+    with pytest.raises(ObjectStoreError, match="cannot be written: No space left on device"):
+        objects.download("a", small_disk / "file")
+    assert list(small_disk.iterdir()) == []
 
 
 def test_a_name_that_the_file_system_does_not_permit(tmp_path: Path) -> None:

@@ -60,6 +60,9 @@ def check_access(objects: ObjectStore) -> None:
     try:
         data = _permitted("read", permissions.read, lambda: store.get(key))
         listed = _permitted("list", permissions.list, lambda: list(store.list_objects(key)))
+        _permitted(
+            "look for", permissions.list, lambda: store.info(f"{key}-missing")
+        )  # S3 refuses it to strangers
     except AccessDenied:
         with suppress(ObjectStoreError):  # the first error counts
             store.delete([key])

@@ -47,7 +47,7 @@ def connect(
     provider = _profile_provider(url, environ)
     region = url.options.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     config: dict[str, Any] = {
-        # Content is verified by those who read it, by hashes. Hashing it again for the signature halves the speed.
+        # Those who read content verify it by hashes of their own. A signature would hash it once more.
         "unsigned_payload": True,
         "disable_bulk_delete": not bulk_delete,
     }

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from thriftune.object_store.protocol import AccessDenied, ObjectMissing, ObjectStoreError, StoreUnavailable
 
 _STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
+_CODE = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
 _REGION = re.compile(r"<Region>([\w-]+)</Region>")
 _METADATA_SERVICES = (
     "169.254.169.254",
@@ -156,7 +156,7 @@ def _status(text: str) -> int:
 
 def _code(text: str) -> str:
     found = _CODE.search(text)
-    return found.group(1) if found else ""
+    return found.group(1) or found.group(2) if found else ""
 
 
 def _answer(status: int, code: str) -> str:
