@@ -21,7 +21,8 @@ tour: $(VENV)/.examples
 	$(BIN)/thriftune simulate examples/spot/study.toml --policy thrifty,elastic,reuse,on_demand --plot out/timeline.png
 
 # Three parts run at a time: many tests wait for processes more than they compute.
-PROCESSES := $(addprefix tests/,cli engines object_store/test_stores.py object_store/test_errors.py object_store/test_access.py object_store/test_credentials.py object_store/test_keys.py support/test_faulty_servers.py end_to_end system store \
+PROCESSES := $(addprefix tests/,cli engines end_to_end system store support/test_faulty_servers.py \
+	object_store/test_stores.py object_store/test_errors.py object_store/test_access.py object_store/test_credentials.py object_store/test_keys.py \
 	show/test_ending.py training/test_distributed.py end_to_end/test_examples.py store/test_study_files.py training/test_gangs.py launch/test_profiling.py end_to_end/test_readme.py \
 	engines/test_script_environment.py study/test_study.py launch/test_warm_start.py)
 
