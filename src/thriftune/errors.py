@@ -74,6 +74,10 @@ class CheckpointError(ThriftuneError):
     """A checkpoint could not be written."""
 
 
+class DataError(ThriftuneError):
+    """A dataset of the study cannot be read or cached on this machine."""
+
+
 class NoBestTrial(ThriftuneError, LookupError):
     """No trial is the best: none has a value, none meets the constraints, or there are several objectives."""
 

@@ -30,6 +30,17 @@ _ROUNDS_UP = 0.9995
 _THOUSANDS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
+def format_bytes(count: int) -> str:
+    """Return a number of bytes, such as "512 bytes" or "1.5 GB"."""
+    for unit, size in _BYTES:
+        if count >= _ROUNDS_UP * size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} bytes"
+
+
+_BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
 def format_energy(joules: float) -> str:
     """Return an energy in the unit that suits its size: J, kJ, Wh or kWh."""
     for unit, size in _ENERGIES:
