@@ -60,6 +60,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.link = FakeLink()
+        self.data: dict[str, tuple[str, str]] = {}
 
     def run(
         self,
@@ -71,7 +72,8 @@ class Stage:
         objectives: Sequence[str] = ("loss",),
         **config: Any,
     ) -> Any:
-        run = Run(3, attempt_number, config, resume_step, objectives, max_steps, 7, str(self.folder / "trial"), 2)
+        folder = str(self.folder / "trial")
+        run = Run(3, attempt_number, config, resume_step, objectives, max_steps, 7, folder, 2, data=self.data)
         return attempt(Command(command, patterns or {}, str(self.folder)), run, self.link)
 
     def shell(self, script: str, **how: Any) -> Any:
@@ -368,6 +370,21 @@ def test_placeholders_of_the_trial(stage: Stage) -> None:
     say = 'echo "$@"; echo $THRIFTUNE_FOLDER $THRIFTUNE_CHECKPOINT_DIR; test -d $2 && test -d $4 && echo loss=1'
     outcome = stage.run("sh", "-c", say, "sh", "{trial}", "{folder}", "{seed}", "{checkpoint}", patterns=LOSS)
     assert isinstance(outcome, Ended)
+
+
+def test_a_command_gets_the_paths_of_its_datasets(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    stage.data = {"train": (str(stage.folder), ""), "unused": ("/does/not/exist", "")}
+    in_python = "import sys, thriftune; print(sys.argv[1], thriftune.current_trial().data['train'])"
+    stage.run(PYTHON, "-c", f"{in_python}; thriftune.report(loss=1.0)", "{data.train}")
+    assert capfd.readouterr().out.split() == [str(stage.folder)] * 2
+
+
+def test_a_missing_dataset_fails_the_trial_before_the_command_starts(stage: Stage) -> None:
+    stage.data = {"train": ("/does/not/exist", "")}
+    ended = stage.run("touch", str(stage.folder / "started"), "{data.train}")
+    assert isinstance(ended, Failed)
+    assert "data: train: /does/not/exist does not exist on this machine" in ended.error
+    assert not (stage.folder / "started").exists()
 
 
 def test_a_parameter_wins_over_a_placeholder_of_its_name(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:

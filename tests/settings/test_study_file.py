@@ -24,7 +24,7 @@ def read(folder: Path, text: str, **overrides: object) -> StudyFile:
 def test_every_key_is_read(tmp_path: Path) -> None:
     text = """
         name = "other"
-        command = ["python", "train.py", "--lr", "{lr}"]
+        command = ["python", "train.py", "--lr", "{lr}", "--data={data.train}"]
         maximize = "acc"
         trials = 100
         max_steps = 7
@@ -40,6 +40,10 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         storage = "b"
         keep = 4
         disk_full = "go_on"
+
+        [data]
+        train = "s3://bucket/train"
+        valid = "valid.csv"
 
         [space.act]
         type = "choice"
@@ -65,7 +69,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert file.warm_start == ["a", f"{tmp_path}/sub/b.db:b", "/abs/c.db:c", "sqlite:///d.db:d"]
     assert isinstance(spec.space, Space)
     assert spec.space.names == ("act", "lr")
-    assert spec.target.command == ("python", "train.py", "--lr", "{lr}")
+    assert spec.target.command == ("python", "train.py", "--lr", "{lr}", "--data={data.train}")
+    assert spec.data == {"train": "s3://bucket/train", "valid": f"{tmp_path}/valid.csv"}
     assert spec.target.patterns == {"acc": r"acc=(\S+)", "step": r"epoch (\d+)"}
     assert spec.target.folder == str(tmp_path)
     assert Spec.from_json(spec.to_json()) == spec

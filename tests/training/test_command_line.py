@@ -9,7 +9,7 @@ import pytest
 from thriftune.errors import SettingError
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
-from thriftune.training.command_line import PLACEHOLDERS, arguments, check_command, shared_folder
+from thriftune.training.command_line import PLACEHOLDERS, arguments, check_command, shared_folder, used_datasets
 
 SGD = {"opt": "sgd", "lr": 0.1, "n-layers": 3, "momentum": 0.9, "decay": 0.5}
 ADAM = {"opt": "adam", "lr": 0.1, "n-layers": 3}
@@ -166,3 +166,19 @@ def test_parameter_with_value_none_is_active() -> None:
 def test_invalid_commands_are_refused(command: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         check_command(command, SPACE)
+
+
+def test_datasets_are_placeholders() -> None:
+    command = ["train", "--data={data.train}", "{data.my-test}", "{{data.train}}", "{lr}"]
+    check_command(command, SPACE, ["train", "my-test", "unused"])
+    used = used_datasets(command, ["train", "my-test", "unused"])
+    assert used == {"data.train": "train", "data.my-test": "my-test"}
+    filled = arguments(command, {"lr": 0.1, "data.train": "/cache/train", "data.my-test": "/test"})
+    assert filled == ["train", "--data=/cache/train", "/test", "{data.train}", "0.1"]
+
+
+def test_an_unknown_dataset_is_an_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(SettingError, match=r"\{data\.trian\} .* is not a parameter.*\{data\.train\}"):
+        check_command(["train", "{data.trian}"], SPACE, ["train"])
+    with pytest.raises(SettingError, match=r"is not a parameter"):
+        check_command(["train", "{data.train}"], SPACE)

@@ -27,7 +27,7 @@ from thriftune.engines.printed_metrics import PrintedMetrics, no_number_error
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.state.events import AttributeSet, DiskFull, Reported, Warned
 from thriftune.training import gangs
-from thriftune.training.command_line import arguments
+from thriftune.training.command_line import arguments, used_datasets
 from thriftune.training.current_trial import environment, placeholders
 from thriftune.training.messages import from_line
 from thriftune.training.run import COUNTED, EndTrial, TrialFailed, TrialLost
@@ -98,7 +98,9 @@ class Command:
             raise TrialFailed("no_value", error + session.why_no_value())
 
     def _start(self, trial: Trial, socket_path: str) -> subprocess.Popen[bytes]:
-        command = arguments(self._command, {**placeholders(trial.run), **trial.config})
+        used = used_datasets(self._command, trial.data)
+        data = {placeholder: str(trial.data[name]) for placeholder, name in used.items()}
+        command = arguments(self._command, {**placeholders(trial.run), **data, **trial.config})
         variables = environment(trial.run, socket_path)
         if trial.gang is not None:
             trial.in_step = False  # each worker of the gang checks separately whether it must end

@@ -21,7 +21,8 @@ def check_code(
     """
     found = changes(existing.code, given.code)
     code = [*found.code, *existing.changes_of_meaning(given)]
-    if not code and not found.data:
+    data = [*found.data, *existing.changes_of_data(given)]
+    if not code and not data:
         return
     history = load_history(store, existing)
     count = sum(history.trials[number].value is not None for number in history.created_ids)
@@ -35,4 +36,4 @@ def check_code(
             f"warm_start={existing.name!r} (--warm-start) learns from it; on_change='go_on' (--on-change go_on) "
             "goes on, and compares old values with new ones"
         )
-    say(f"study {existing.name!r}: {values} from before a change: {'; '.join([*code, *found.data])}")
+    say(f"study {existing.name!r}: {values} from before a change: {'; '.join([*code, *data])}")

@@ -14,6 +14,7 @@ from thriftune.launch.fingerprint import of_target
 from thriftune.launch.renaming import settle
 from thriftune.launch.runtime import Runtime, open_runtime
 from thriftune.launch.stored_function import load_function, store_function, with_current_imports
+from thriftune.launch.study_data import check_data, with_data_versions_if_found
 from thriftune.launch.warm_start import remarks
 from thriftune.loop.callbacks import Callbacks
 from thriftune.loop.conductor import Conductor
@@ -78,6 +79,8 @@ def drive(
         if _nothing_left(spec_with_folder, history, stopper, clock.now()):
             view.note(nothing_left_line(spec, history))
             return spec, history
+        spec = check_data(spec)
+        spec_with_folder = replace(spec_with_folder, code=spec.code)
         if spec.target.kind == "pickled" and function is None:
             stored = load_function(spec, files)
             # Old studies stored the searcher's name.
@@ -124,8 +127,8 @@ def resume(
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
     spec = with_limits(spec, limits or {})
     on_change = "go_on" if retry_failed else on_change  # failed trials are retried after a change of the code
-    if code := of_target(spec.target):
-        now = replace(spec, code=code)
+    if code := of_target(spec.target) or (spec.code if spec.data else {}):
+        now = with_data_versions_if_found(replace(spec, code=code))
         check_code(store, spec, now, on_change, view.say)
         spec = now
     return drive(store, spec, view, retry_failed=retry_failed, on_change=on_change)

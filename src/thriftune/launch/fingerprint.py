@@ -6,6 +6,7 @@ A fingerprint maps each part of the code to a digest. The first word of a key is
     file train.py    a file of code that a command or a study file names, or that such a file imports
     value EPOCHS     a small number that the function reads from outside; a digest of any other plain value
     data images      an array, a table or a file of data
+    dataset train (s3://b/train)   the version of a dataset, added by study_data.py
 
 Only parts that two fingerprints share are compared. A function that uses an additional part has changed itself.
 """
@@ -80,7 +81,7 @@ def changes(before: Fingerprint, now: Fingerprint) -> Changes:
         if kind == "value":
             shown = not any(text.startswith(DIGEST) for text in (old, new))
             found.data.append(f"{name} was {old}, is now {new}" if shown else f"{name} has changed")
-        elif kind == "data":
+        elif kind in ("data", "dataset"):
             found.data.append(f"the data of {name} have changed")
         else:
             found.code.append(f"{name} has changed")

@@ -12,6 +12,7 @@ from thriftune.errors import StudyExists, StudyMismatch, StudyNotFound
 from thriftune.launch.changed_code import check_code
 from thriftune.launch.fingerprint import of_target
 from thriftune.launch.renaming import set_aside
+from thriftune.launch.study_data import with_data_versions, with_data_versions_if_found
 from thriftune.launch.warm_start import (
     KnownStudy,
     Source,
@@ -58,6 +59,7 @@ def open_study(
     starts_over = fresh and existing is not None
     if starts_over:
         existing = None
+    given = with_data_versions(given) if existing is None else with_data_versions_if_found(given)
     check_not_itself(sources, given.name, existing.id if existing else None)
     now = WallClock().now()
     # The same deadline may be given again after it has passed, as when a script is run again.

@@ -40,7 +40,7 @@ from thriftune.planning.timing import (
 from thriftune.search.random import Random
 from thriftune.show.describe import config_line
 from thriftune.state.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Killed, Lost, Reported, Warned
-from thriftune.state.spec import Spec, Target
+from thriftune.state.spec import Spec, Target, data_sources
 from thriftune.training.run import Run
 
 Say = Callable[[str], object]
@@ -210,7 +210,8 @@ def _trial(spec: Spec, config: Config, watch: _Watch, *, resume: bool) -> tuple[
 
 def _run(spec: Spec, config: Config, folder: str) -> Run:
     metrics = tuple(objective.metric for objective in spec.objectives)
-    return Run(0, 1, config, 0, metrics, spec.max_steps, spec.seed % 2**32, f"{folder}/trial", spec.keep)
+    seed, data = spec.seed % 2**32, data_sources(spec)
+    return Run(0, 1, config, 0, metrics, spec.max_steps, seed, f"{folder}/trial", spec.keep, data=data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from thriftune.loop.failures import failure_text
 from thriftune.loop.signals import stop_on_signals
 from thriftune.state import events as ev
 from thriftune.state.history import History
-from thriftune.state.spec import Spec
+from thriftune.state.spec import Spec, data_sources
 from thriftune.state.summary import summarize
 from thriftune.store.protocol import Store
 from thriftune.training.run import Run
@@ -321,4 +321,5 @@ def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = Fa
         condition_parameters=sorted({name for each in spec.space.parameters for name in each.when or {}}),
         options={name: values[0] for name, values in (spec.system or {}).get("options", {}).items()},
         known_saves=known_saves(trial, spec.objectives, spec.constraints),
+        data=data_sources(spec),
     )

@@ -13,6 +13,7 @@ from thriftune.common.durations import seconds
 from thriftune.common.setting_kinds import check_settings
 from thriftune.errors import SettingError
 from thriftune.search import SEARCHERS
+from thriftune.settings.data_places import data_places
 from thriftune.settings.deadlines import parse_deadline
 from thriftune.settings.engine_options import Local, engine_of
 from thriftune.settings.table import SETTINGS, Settings
@@ -65,6 +66,7 @@ def make_spec(space: Space | Mapping[str, Any], settings: Settings, *, target: T
         engine="local" if is_local else "ray",
         engine_options=engine.options,
         system=stored_system(settings.system, target),
+        data=data_places(settings.data),
         storage="" if settings.storage is None else str(Path(settings.storage).expanduser().absolute()),
         **as_given,
         **_stored(converted),

@@ -14,6 +14,7 @@ from thriftune.common.setting_kinds import Kind
 from thriftune.errors import SettingError, SpaceError
 from thriftune.search import SEARCHERS
 from thriftune.settings.bound_names import check_bound
+from thriftune.settings.data_places import data_places
 from thriftune.settings.engine_options import Local, Ray, engine_of
 from thriftune.settings.initial_events import initial_events
 from thriftune.settings.known_results import known_tables
@@ -138,6 +139,7 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
         "searcher": SEARCHERS.make(searcher, searcher_options),
         "stopping": STOPPERS.make(rule, rule_options),
         "storage": _absolute(folder, data.get("storage")),
+        "data": data_places(data.get("data"), folder),
     }
     if "engine" in data:
         settings["engine"] = _engine(data, folder)
@@ -199,7 +201,8 @@ def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
         both = "both command and function are" if "command" in data else "neither command nor function is"
         raise SettingError(f"{both} given; a trial runs exactly one of them")
     if "command" in data:
-        return command_target(data["command"], data.get("metrics"), space, _needed(data), folder)
+        datasets = data.get("data", {})
+        return command_target(data["command"], data.get("metrics"), space, _needed(data), folder, datasets)
     where = data["function"]
     source, _, name = where.rpartition(":")
     if not source or not name.isidentifier():

@@ -128,6 +128,13 @@ class Settings(StoredSettings):
         group=RUNNING,
         python_help="Also tt.System(...), with options.",
     )
+    data: Mapping[str, str | Path] | None = setting(
+        None,
+        Kind((dict,), "a table: write [data] and in it NAME = 'URL or path'"),
+        'Datasets by name: URLs such as "s3://bucket/train", or paths. Each machine fetches a URL once. '
+        'trial.data["train"] is the path of its copy.',
+        group=RUNNING,
+    )
     searcher: str | Searcher = setting(
         "bayes",
         _named('a name, or a table such as {name = "grid", points = 5}'),

@@ -95,6 +95,7 @@ class Spec(StoredSettings):
     engine_options: Mapping[str, Any] = field(default_factory=dict)
     system: Mapping[str, Any] | None = None  # how trials may be tuned to their machine; None: not at all
     storage: str = ""  # the folder for checkpoints and output; empty: beside the store
+    data: Mapping[str, str] = field(default_factory=dict)  # the URL or absolute path of each dataset, by name
     code: Mapping[str, str] = field(default_factory=dict)  # fingerprints of the trials' code and data, by kind
     moved_from: str = ""  # if the study was renamed: its earlier name, which its folder may still have
 
@@ -229,6 +230,15 @@ class Spec(StoredSettings):
             found.append(f"a trial's value was its {was}, is now its {now}")
         return found
 
+    def changes_of_data(self, given: Spec) -> list[str]:
+        """Return a text for each dataset that `given` takes from another place, adds or leaves out."""
+        found = []
+        for name in sorted(self.data.keys() | given.data.keys()):
+            was, now = (spec.data.get(name, "not given") for spec in (self, given))
+            if was != now:
+                found.append(f"data: {name} was {was}, is now {now}")
+        return found
+
     def with_limits_of(self, given: Spec) -> Spec:
         """Return a spec with this study's question, and all other settings of `given`."""
         kept = {name: getattr(self, name) for name in (*_QUESTION, "moved_from")}
@@ -240,6 +250,16 @@ class Spec(StoredSettings):
         if given.value == "auto":
             kept["value"] = self.value
         return replace(given, **kept, storage=given.storage or self.storage)
+
+
+def dataset_part(name: str = "", place: str = "") -> str:
+    """Return the key of a dataset's version in a fingerprint. Without arguments: the beginning of such keys."""
+    return f"dataset {name} ({place})" if name else "dataset "
+
+
+def data_sources(spec: Spec) -> dict[str, tuple[str, str]]:
+    """Return the URL or path of each dataset, and its version when the study was started; empty if unknown."""
+    return {name: (place, spec.code.get(dataset_part(name, place), "")) for name, place in spec.data.items()}
 
 
 def _as_given(name: str) -> str:

@@ -5,13 +5,14 @@
 - `{{...}}` is replaced by `{...}`.
 - `{trial}`, `{seed}`, `{folder}` and `{checkpoint}` are replaced by those of the trial, unless parameters have
   these names.
+- `{data.name}` is replaced by the path of a dataset's copy on the machine.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,16 @@ PLACEHOLDERS = ("trial", "seed", "folder", "checkpoint")
 """The placeholders that are no parameters: the trial's number, its seed, its folder, and its state's folder."""
 
 
+_DATA = "data."
+"""Begins the placeholders of datasets."""
+
+
+def used_datasets(command: Sequence[str], data: Iterable[str]) -> dict[str, str]:
+    """Return the datasets that the command names: the name of each by its placeholder. `data`: all datasets."""
+    used = {match.group(2) for part in command for match in _BRACES.finditer(part)}
+    return {f"{_DATA}{name}": name for name in data if f"{_DATA}{name}" in used}
+
+
 def arguments(command: Sequence[str], config: Mapping[str, Any]) -> list[str]:
     """Return the command with all placeholders replaced. `config`: active parameters and other placeholders.
 
@@ -54,14 +65,16 @@ def arguments(command: Sequence[str], config: Mapping[str, Any]) -> list[str]:
     return filled
 
 
-def check_command(command: Sequence[str], space: Space) -> None:
+def check_command(command: Sequence[str], space: Space, data: Iterable[str] = ()) -> None:
     """Raise SettingError unless arguments() can fill in the command for every configuration of the space.
 
-    Also refuses a command in which an argument that is left out may belong to others that remain.
+    Also refuses a command in which an argument that is left out may belong to others that remain. `data`: the
+    names of the study's datasets.
     """
     if isinstance(command, str) or not command or not all(isinstance(part, str) for part in command):
         raise SettingError(f"command: {command!r} must be a list of strings, such as ['python', 'train.py']")
-    known = {**dict.fromkeys(PLACEHOLDERS), **dict.fromkeys(space.names)}
+    places = (*PLACEHOLDERS, *(f"{_DATA}{name}" for name in data))
+    known = {**dict.fromkeys(places), **dict.fromkeys(space.names)}
     always = {name: None for name in known if name not in space.names or not space[name].when}
     for position, part in enumerate(command):
         if (nested := _NESTED.search(part)) and nested.group(1) in known:
@@ -75,12 +88,12 @@ def check_command(command: Sequence[str], space: Space) -> None:
         for match in _BRACES.finditer(part):
             text, name, _ = match.groups()
             if text is None and name not in known:
-                others = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
+                others = ", ".join(f"{{{each}}}" for each in places)
                 raise SettingError(
                     f"command: {{{name}}} in {part!r} is not a parameter; the space has {', '.join(space.names)}; "
                     f"you can also use {others}. For the literal text {match.group()}, write {{{match.group()}}}"
                 )
-            if text is None and name in PLACEHOLDERS and name not in always:
+            if text is None and name in places and name not in always:
                 raise SettingError(
                     f"command: {{{name}}} in {part!r} is a parameter that may be inactive; it would then be "
                     f"replaced by the trial's {name}; give the parameter another name"
@@ -96,16 +109,16 @@ def check_command(command: Sequence[str], space: Space) -> None:
                     f"{where} comes after {before!r}, which may need it as its value if {name} is inactive; "
                     f"{joined}{way_out}"
                 )
-            if flag := _split_flag(command, position, space):
+            if flag := _split_flag(command, position, space, places):
                 raise SettingError(
                     f"{where} is one of several arguments after {flag!r}, which may need all of them; {way_out}"
                 )
 
 
-def _split_flag(command: Sequence[str], position: int, space: Space) -> str:
+def _split_flag(command: Sequence[str], position: int, space: Space, places: Sequence[str]) -> str:
     """Return the flag before a group of placeholders, if only some of them may be left out; else an empty text.
 
-    `position`: of a placeholder in the group.
+    `position`: of a placeholder in the group. `places`: the placeholders that are no parameters.
     """
     first = last = position
     while first and _BRACES.fullmatch(command[first]):
@@ -113,7 +126,7 @@ def _split_flag(command: Sequence[str], position: int, space: Space) -> str:
     while last + 1 < len(command) and _BRACES.fullmatch(command[last + 1]):
         last += 1
     parts = command[first + 1 : last + 1]
-    own = dict.fromkeys(name for name in PLACEHOLDERS if name not in space.names)
+    own = dict.fromkeys(name for name in places if name not in space.names)
     conditions = [[space[name].when for name in _inactive(part, own)] for part in parts]
     is_split = _FLAG.fullmatch(command[first]) and any(each != conditions[0] for each in conditions)
     return command[first] if is_split else ""
@@ -152,14 +165,20 @@ def shared_folder(command: Sequence[str], space: Space, folder: str) -> str:
 
 
 def command_target(
-    command: Sequence[str], patterns: Mapping[str, str] | None, space: Space, needed: Sequence[str], folder: Path
+    command: Sequence[str],
+    patterns: Mapping[str, str] | None,
+    space: Space,
+    needed: Sequence[str],
+    folder: Path,
+    data: Iterable[str] = (),
 ) -> Target:
     """Return a command as a target. Raises SettingError for a wrong placeholder or pattern.
 
     - `patterns`: the regular expression of each metric that the command prints; None if it prints none.
     - `needed`: the metrics that a trial must end with. If patterns are given, each of these metrics needs one.
+    - `data`: the names of the study's datasets.
     """
-    check_command(command, space)
+    check_command(command, space, data)
     for name, pattern in (patterns or {}).items():
         try:
             groups = re.compile(pattern).groups

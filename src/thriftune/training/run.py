@@ -61,6 +61,7 @@ class Run:
     known_saves: Mapping[str, Any] | None = None  # from known_saves(); None: no saved step is the best one
     parameter_names: Sequence[str] = ()  # of all parameters, also inactive ones; empty if not known
     condition_parameters: Sequence[str] = ()  # parameters on which others depend; they need not be read
+    data: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by name: a URL or path, and its version
 
 
 class Link(Protocol):

@@ -27,6 +27,7 @@ from thriftune.training.run import COUNTED, EndTrial, Gang, Link, Run, StepGauge
 from thriftune.training.saved_steps import SavedSteps
 
 if TYPE_CHECKING:
+    from thriftune.training.datasets import Datasets
     from thriftune.training.distributed import Distributed, Piece, ProcessGroup
 
 
@@ -57,6 +58,7 @@ class Trial(ConfigAccess):
         # events. Only worker 0 sends events.
         self.relay: Callable[[Event], int] = link.send if self._leads else _send_nothing
         self._process_group: ProcessGroup | None = None
+        self._data: Datasets | None = None
         self._checkpoints = Checkpoints(Path(run.folder) / "checkpoints", keep=run.keep)
         self._saved_steps = SavedSteps(run)
         # Step and attempt of the checkpoint from which the next attempt would resume.
@@ -115,6 +117,21 @@ class Trial(ConfigAccess):
         return {**self.run.options, **(self._gauge.setting if self._gauge is not None else {})}
 
     @property
+    def data(self) -> Mapping[str, Path]:
+        """The study's datasets: the path of a file or folder on this machine, by name.
+
+        Reading a path fetches the dataset if this machine does not have it yet. The files are for reading only.
+        """
+        if self._data is None:
+            from thriftune.training.datasets import Datasets  # late: few trials need it
+
+            self._data = Datasets(self.run.data, self._warn_once)
+        return self._data
+
+    def _warn_once(self, message: str) -> None:
+        self.relay(Warned(wall_time(), self.id, self.attempt, message, once=True))
+
+    @property
     def time_left(self) -> float | None:
         """The seconds until this machine is preempted; None as long as no notice of that has come.
 
@@ -153,7 +170,9 @@ class Trial(ConfigAccess):
         return pieces(batch_size, self.rank, self.world_size, most)
 
     def leave(self) -> None:
-        """End the process group of distributed(); never hangs."""
+        """End the process group of distributed(), and the use of datasets; never hangs."""
+        if self._data is not None:
+            self._data.close()
         if self._process_group is not None:
             self._process_group.end()
 
