@@ -98,7 +98,7 @@ class Command:
             raise TrialFailed("no_value", error + session.why_no_value())
 
     def _start(self, trial: Trial, socket_path: str) -> subprocess.Popen[bytes]:
-        used = used_datasets(self._command, trial.data)
+        used = used_datasets(self._command, trial.run.data)
         data = {placeholder: str(trial.data[name]) for placeholder, name in used.items()}
         command = arguments(self._command, {**placeholders(trial.run), **data, **trial.config})
         variables = environment(trial.run, socket_path)
