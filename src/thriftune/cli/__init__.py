@@ -37,6 +37,7 @@ _COMMANDS = {  # by command: the module that has it
     "plan": "plan",
     "market": "market",
     "cluster": "cluster",
+    "cache": "cache",
     "report": "report",
 }
 
