@@ -7,14 +7,12 @@ distribution.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
-import zipfile
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
+from thriftune.common.wheel_files import write_wheel_file
 from thriftune.errors import ThriftuneError
 from thriftune.version import __version__
 
@@ -22,8 +20,6 @@ _PACKAGE_FOLDER = Path(__file__).parents[2]
 """The folder of the package `thriftune` from which this module was imported."""
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: thriftune\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-_FILE_DATE = (1980, 1, 1, 0, 0, 0)
-"""The date of every file in the wheel. It is constant, so that wheels of the same files have the same bytes."""
 
 
 def wheel_name() -> str:
@@ -37,21 +33,15 @@ def write_wheel(folder: Path) -> Path:
     An existing wheel of the same name is replaced. If this fails, no incomplete file of that name exists.
     """
     path = folder / wheel_name()
-    unfinished = path.with_suffix(".unfinished")
     info = f"thriftune-{__version__}.dist-info"
-    record = []
-    try:
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as wheel:
-            for name, content in [*_modules(), *_metadata(_installed(), info)]:
-                wheel.writestr(zipfile.ZipInfo(name, _FILE_DATE), content, zipfile.ZIP_DEFLATED)
-                digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-                record.append(f"{name},sha256={digest},{len(content)}\n")
-            record.append(f"{info}/RECORD,,\n")
-            wheel.writestr(zipfile.ZipInfo(f"{info}/RECORD", _FILE_DATE), "".join(record), zipfile.ZIP_DEFLATED)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_wheel_file(path, info, _contents(info))
     return path
+
+
+def _contents(info: str) -> Iterator[tuple[str, bytes]]:
+    """Yield (path in the wheel, content) of each file. `info`: the folder of the metadata."""
+    yield from _modules()
+    yield from _metadata(_installed(), info)
 
 
 def _installed() -> Distribution:
