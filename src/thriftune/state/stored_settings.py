@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from thriftune.common.setting_kinds import FLAG, choice, setting, whole_number
+from thriftune.common.file_patterns import check_patterns
+from thriftune.common.setting_kinds import FLAG, Kind, choice, setting, whole_number
 
 DiskFullPolicy = Literal["stop", "go_on"]
 FailurePolicy = Literal["stop", "go_on"]
@@ -76,6 +78,14 @@ class StoredSettings:
         whole_number(2),
         "How many of its newest checkpoints a trial keeps, besides the best one; 2 or more.",
         group=RESULTS,
+    )
+    files: Sequence[str] | None = setting(
+        None,
+        Kind((list,), "a list of patterns, such as ['src', 'train.py']", check=check_patterns),
+        "Which files of the project are sent to machines that share no folder with this one: patterns such as "
+        "['src', '*.py'], or ['!data'] to leave files out. By default the files that git tracks or does not "
+        "ignore, or the folder of the script.",
+        group=RUNNING,
     )
     disk_full: DiskFullPolicy = setting(
         "stop",
