@@ -41,7 +41,7 @@ from thriftune.state.spec import Target
 _MOST_PARTS = 1_000
 """A fingerprint has at most this many parts."""
 
-_CODE_SUFFIXES = frozenset({".bash", ".jl", ".js", ".lua", ".pl", ".py", ".r", ".rb", ".sh", ".ts"})
+CODE_SUFFIXES = frozenset({".bash", ".jl", ".js", ".lua", ".pl", ".py", ".r", ".rb", ".sh", ".ts"})
 """Files of code. Other files that a command names count as data, as it may write them."""
 
 _DEEPEST, _MOST_ITEMS = 100, 200
@@ -119,7 +119,7 @@ def of_target(target: Target) -> dict[str, str]:
         except (OSError, ValueError):  # not a path
             continue
         if is_file:
-            kind = "file" if path.suffix.lower() in _CODE_SUFFIXES else "data"
+            kind = "file" if path.suffix.lower() in CODE_SUFFIXES else "data"
             _add_file(found, kind, argument, folder)
     return found
 
@@ -178,7 +178,7 @@ class _Walk:
         elif isinstance(what, type):
             self._add_class(what)
         elif isinstance(what, ModuleType):
-            if _is_users(what.__name__) and what.__name__ not in SCRIPTS and what.__file__:
+            if is_users(what.__name__) and what.__name__ not in SCRIPTS and what.__file__:
                 self._seen[id(what)] = what
                 self._add_module(what.__name__, Path(what.__file__))
         elif (text := text_of(what)) is not None:
@@ -190,7 +190,7 @@ class _Walk:
             items = what.items() if isinstance(what, dict) else enumerate(what)
             for key, value in itertools.islice(items, _MOST_ITEMS):
                 self.add(f"{name}[{key if text_of(key) is not None else '...'}]", value)
-        elif _is_users(type(what).__module__):
+        elif is_users(type(what).__module__):
             self._add_object(name, what)
 
     def _add_value(self, key: str, text: str) -> None:
@@ -198,7 +198,7 @@ class _Walk:
             self.found[key] = text
 
     def _add_function(self, name: str, function: FunctionType) -> None:
-        if not _is_users(function.__module__):
+        if not is_users(function.__module__):
             return
         self._seen[id(function)] = function
         code = function.__code__
@@ -250,7 +250,7 @@ class _Walk:
         return module not in SCRIPTS and getattr(sys.modules.get(module), "__spec__", None) is not None
 
     def _add_class(self, kind: type) -> None:
-        if not _is_users(kind.__module__):
+        if not is_users(kind.__module__):
             return
         self._seen[id(kind)] = kind
         source = source_digest(kind)
@@ -294,7 +294,7 @@ class _Used:
             left += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
 
 
-def _is_users(module: str | None) -> bool:
+def is_users(module: str | None) -> bool:
     """Return whether a module is the user's own code: not installed, not Python's, and not thriftune."""
     if module is None or module.partition(".")[0] == "thriftune":
         return False

@@ -12,6 +12,7 @@ from thriftune.engines import pickled
 from thriftune.errors import SettingError
 from thriftune.launch.changed_code import check_code
 from thriftune.launch.fingerprint import changes, of_function, of_imported
+from thriftune.launch.project_archive import script_folder
 from thriftune.space.objectives import join_with_and
 from thriftune.state.spec import Spec, Target
 from thriftune.state.stored_settings import ChangePolicy
@@ -24,7 +25,7 @@ def store_function(spec: Spec, files: StudyFiles, function: bytes) -> Spec:
     pickled.write(files.function, function)
     pickled.check_owner(files.function)
     paths = tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
-    return replace(spec, target=Target("pickled", folder=str(Path.cwd()), paths=paths))
+    return replace(spec, target=Target("pickled", folder=str(Path.cwd()), paths=paths, project=script_folder()))
 
 
 def load_function(spec: Spec, files: StudyFiles) -> dict[str, Any]:

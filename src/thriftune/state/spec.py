@@ -48,6 +48,7 @@ class Target:
     patterns: Mapping[str, str] = field(default_factory=dict)  # metric (or "step") -> regular expression
     folder: str = ""  # the working folder of a command, or the folder of a function's file
     paths: tuple[str, ...] = ()  # the folders of a pickled function's modules
+    project: str = ""  # the folder of a pickled function's script
 
     def __str__(self) -> str:
         return " ".join(self.command) if self.kind == "command" else self.where or self.kind
