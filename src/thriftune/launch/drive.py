@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thriftune.common.clock import WallClock
@@ -13,6 +14,7 @@ from thriftune.launch.changed_code import check_code
 from thriftune.launch.fingerprint import of_target
 from thriftune.launch.renaming import settle
 from thriftune.launch.runtime import Runtime, open_runtime
+from thriftune.launch.send_code import send_code
 from thriftune.launch.stored_function import load_function, store_function, with_current_imports
 from thriftune.launch.study_data import check_data, with_data_versions_if_found
 from thriftune.launch.warm_start import remarks
@@ -22,6 +24,7 @@ from thriftune.loop.driver import Driver, View, record
 from thriftune.loop.failures import to_retry, why_stopped
 from thriftune.loop.limits import limit_reached, nothing_left
 from thriftune.loop.signals import stopping_now
+from thriftune.object_store.urls import is_object_url, parse_object_url
 from thriftune.results.loading import load_history, load_spec
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher
@@ -96,6 +99,10 @@ def drive(
             spec = store_function(spec, files, function)
         store.update_spec(spec.name, spec.to_json())
         target = asdict(spec.target) | {"measured": spec.system is not None}
+        storage = spec.storage or store.url
+        if spec.engine != "local" and is_object_url(storage):
+            study_url = str(parse_object_url(storage).child("studies").child(spec.id))
+            target["archive"] = send_code(spec.target, spec.files, storage, study_url, Path(store.url), view.say)
         if spec.target.kind == "pickled":
             target["where"] = str(files.function)
         with view, open_runtime(spec_with_folder, files, history, target, view.note) as runtime:
