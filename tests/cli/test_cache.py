@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from thriftune.cli import cli
+from thriftune.common.user_cache import FOLDER_VARIABLE
 from thriftune.object_store.opening import open_objects
 from thriftune.training.data_cache import DataCache
-from thriftune.training.data_folder import FOLDER_VARIABLE
 
 
 def cache(*arguments: str) -> str:

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 import thriftune as tt
 from tests.support.object_servers import FaultyServer, faulty
 from thriftune.cli import cli
+from thriftune.common.user_cache import FOLDER_VARIABLE
 from thriftune.errors import SettingError, StudyFailed
 from thriftune.object_store.opening import open_objects
-from thriftune.training.data_folder import FOLDER_VARIABLE
 
 SPACE = {"x": tt.Float(0.0, 1.0)}
 FILES = {f"{number}.txt": str(number) for number in range(1, 5)}  # their sum is 10

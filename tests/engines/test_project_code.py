@@ -210,7 +210,7 @@ def test_refuses_a_cache_that_others_can_write(url: str, tmp_path: Path) -> None
     archive = upload(url)
     unpack(url, archive)
     cache(tmp_path).chmod(0o777)
-    with pytest.raises(SettingError, match=r"code is not a folder that only you can write.*XDG_CACHE_HOME"):
+    with pytest.raises(SettingError, match=r"code is not a folder that only you can write.*THRIFTUNE_CACHE"):
         unpack(url, archive)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from thriftune.common.user_cache import FOLDER_VARIABLE
 from thriftune.errors import SettingError
 from thriftune.launch.open_study import open_study
 from thriftune.launch.study_data import check_data, with_data_versions, with_data_versions_if_found
@@ -23,7 +24,7 @@ from thriftune.state import events as ev
 from thriftune.state.spec import Spec, Target, data_sources
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
-from thriftune.training.data_folder import BYTES_VARIABLE, FOLDER_VARIABLE
+from thriftune.training.data_folder import BYTES_VARIABLE
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from thriftune.common.user_cache import FOLDER_VARIABLE, cache_folder
 from thriftune.errors import DataError, SettingError
 from thriftune.object_store.dataset_listing import list_dataset
 from thriftune.object_store.opening import open_objects
@@ -24,7 +25,7 @@ from thriftune.object_store.protocol import (
 )
 from thriftune.object_store.urls import ObjectUrl
 from thriftune.training.data_cache import DataCache, LocalCopy
-from thriftune.training.data_folder import BYTES_VARIABLE, FOLDER_VARIABLE, DataFolder, cache_folder
+from thriftune.training.data_folder import BYTES_VARIABLE, DataFolder
 
 MB = 1_000_000
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from thriftune.common.user_cache import FOLDER_VARIABLE
 from thriftune.errors import DataError
 from thriftune.object_store.dataset_listing import list_dataset
 from thriftune.object_store.opening import open_objects
 from thriftune.object_store.protocol import ObjectStore
 from thriftune.state.events import Event, Warned
-from thriftune.training.data_folder import BYTES_VARIABLE, FOLDER_VARIABLE, DataFolder
+from thriftune.training.data_folder import BYTES_VARIABLE, DataFolder
 from thriftune.training.datasets import Datasets
 from thriftune.training.run import Run
 from thriftune.training.trial import Trial

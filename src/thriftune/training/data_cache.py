@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from thriftune.common.user_cache import FOLDER_VARIABLE
 from thriftune.errors import DataError
 from thriftune.object_store.dataset_download import download_dataset
 from thriftune.object_store.dataset_listing import DatasetListing, OpenObjects, list_dataset
 from thriftune.object_store.protocol import ObjectStoreError
 from thriftune.training.cache_files import room_for
-from thriftune.training.data_folder import FOLDER_VARIABLE, DataFolder, way_out
+from thriftune.training.data_folder import DataFolder, way_out
 from thriftune.training.data_progress import Progress, Say
 from thriftune.training.file_lock import FileLock
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.common.formatting import format_bytes
+from thriftune.common.user_cache import FOLDER_VARIABLE, cache_folder
 from thriftune.errors import DataError, SettingError
 from thriftune.training.cache_files import (
     bytes_on_disk,
@@ -39,7 +40,7 @@ from thriftune.training.cache_files import (
 )
 from thriftune.training.file_lock import FileLock
 
-FOLDER_VARIABLE, BYTES_VARIABLE = "THRIFTUNE_CACHE", "THRIFTUNE_DATA_CACHE_BYTES"
+BYTES_VARIABLE = "THRIFTUNE_DATA_CACHE_BYTES"
 
 _DEFAULT_SHARE = 0.9
 """The share of the disk space that is free, or used by the cache, which the cache may use."""
@@ -55,14 +56,6 @@ class Entry:
     url: str
     size: int
     used_at: float
-
-
-def cache_folder() -> Path:
-    """Return the folder of everything that thriftune caches on this machine for this user."""
-    if given := os.environ.get(FOLDER_VARIABLE):
-        return Path(given).expanduser().absolute()
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(home) if home.startswith("/") else Path.home() / ".cache") / "thriftune"
 
 
 class DataFolder:
