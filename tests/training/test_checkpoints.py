@@ -579,3 +579,53 @@ def test_checkpoint_of_an_older_version_has_attempt_0(checkpoints: Checkpoints) 
     line = (path / "manifest").read_bytes().rpartition(b"\n")[0].replace(b'"attempt": 3, ', b"")
     (path / "manifest").write_bytes(b"%s\n%08x" % (line, zlib.crc32(line)))
     assert checkpoints.find(7, 1) == (path / "state", None)
+
+
+# --- partial checkpoints
+
+
+def test_a_partial_checkpoint_does_not_replace_that_of_its_step(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for step in (6, 7):
+        checkpoints.save(step, lambda folder: (folder / "state").write_text("whole"), attempt=1)
+    for text in ("first", "second"):
+        checkpoints.save(7, lambda folder, text=text: (folder / "state").write_text(text), attempt=1, partial=True)  # type: ignore[misc]
+    newest = checkpoints.load()
+    assert newest.folder is not None
+    assert (newest.step, newest.partial, (newest.folder / "state").read_text()) == (7, True, "second")
+    model, flaw = checkpoints.find(7, 1)
+    assert model is not None
+    assert ((model / "state").read_text(), flaw) == ("whole", None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000007", "step-0000000007.2"]
+
+
+def test_the_next_whole_step_keeps_the_partial_one_before_it(tmp_path: Path) -> None:
+    # A worker that is killed before it reports step 8 resumes in the middle of step 8 again.
+    checkpoints = Checkpoints(tmp_path)
+    write = lambda folder: (folder / "state").write_text("x")  # noqa: E731
+    checkpoints.save(7, write, attempt=1)
+    checkpoints.save(7, write, attempt=1, partial=True)
+    checkpoints.save(8, write, attempt=1, also_keep=[(7, 1)])
+    assert checkpoints.load().step == 8
+    assert checkpoints.load(at_most=7).partial
+    assert checkpoints.find(7, 1)[0] is not None
+    checkpoints.save(9, write, attempt=1)
+    assert checkpoints.steps() == [8, 9]
+
+
+def test_a_partial_checkpoint_of_the_first_step_is_of_step_0(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(0, lambda folder: (folder / "state").write_text("x"), attempt=1, partial=True)
+    found = checkpoints.load(at_most=0)
+    assert (found.step, found.partial, found.folder is not None) == (0, True, True)
+    assert checkpoints.find(0, 1) == (None, None)
+
+
+def test_a_damaged_partial_checkpoint_falls_back_to_its_whole_step(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    write = lambda folder: (folder / "state").write_text("x")  # noqa: E731
+    checkpoints.save(7, write, attempt=1)
+    (checkpoints.save(7, write, attempt=1, partial=True) / "state").write_text("y")
+    found = checkpoints.load()
+    assert (found.step, found.partial) == (7, False)
+    assert len(found.passed_over) == 1

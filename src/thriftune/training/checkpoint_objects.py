@@ -29,7 +29,10 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of a checkpoint. `parts`: the keys of its parts relative to the trial's prefix, in order."""
+    """A file of a checkpoint. `parts`: the keys of its parts relative to the trial's prefix, in order.
+
+    A name that ends with a slash is an empty folder, without parts.
+    """
 
     size: int
     parts: Sequence[str]
@@ -44,7 +47,10 @@ class Manifest:
     - `partial`: it was saved in the middle of the step after `step`.
     - `saved_at`: unix seconds, by the worker's clock.
     - `files`: by name, relative to the folder that was saved.
-    - `reports`: the events since the checkpoint before, each encoded by messages.to_line().
+    - `reports`: the reports since the checkpoint before, each encoded by messages.to_line().
+    - `command_state`: the files are those of a command's own folder, THRIFTUNE_CHECKPOINT_DIR. Otherwise a save
+      function wrote them.
+    - `first_step`: 0 or 1, if a command counts its steps from it; None if that is not known.
     """
 
     name: str
@@ -55,6 +61,8 @@ class Manifest:
     saved_at: float
     files: Mapping[str, StoredFile]
     reports: Sequence[str] = field(default=())
+    command_state: bool = False
+    first_step: int | None = None
 
     @property
     def size(self) -> int:
@@ -100,7 +108,7 @@ def part_hash(part: str) -> str:
 def encode(manifest: Manifest) -> bytes:
     """Return the manifest as a line of JSON, followed by a line with its CRC-32."""
     data: dict[str, Any] = {"format": _FORMAT}
-    for name in ("name", "trial", "attempt", "step", "partial", "saved_at"):
+    for name in ("name", "trial", "attempt", "step", "partial", "saved_at", "command_state", "first_step"):
         data[name] = getattr(manifest, name)
     data["files"] = {name: [each.size, *each.parts] for name, each in manifest.files.items()}
     data["reports"] = list(manifest.reports)

@@ -3,7 +3,8 @@
     step-0000000007/manifest     the attempt that saved it, the size and checksum of every file, and the
                                  checksum of the manifest itself
     step-0000000007/state/...    the files that the training function has written
-    step-0000000007.1/...        step 7 saved once more; the highest number is the newest
+    step-0000000007.1/...        step 7 saved once more; the highest number is the newest. It may be partial: saved
+                                 in the middle of the step after step 7, as its manifest says
     .unfinished-.../             being written or removed; never read, and removed by the next save
 
 A checkpoint gets its name by a rename after all of it is on disk, and is renamed again before it is removed. So a
@@ -22,7 +23,8 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -45,12 +47,14 @@ class DiskFullError(CheckpointError):
 class LoadedCheckpoint:
     """The newest intact checkpoint; step 0 and no folder without one.
 
-    `passed_over`: a sentence for each newer checkpoint that is damaged.
+    - `passed_over`: a sentence for each newer checkpoint that is damaged.
+    - `partial`: it was saved in the middle of the step after `step`.
     """
 
     step: int
     folder: Path | None
     passed_over: tuple[str, ...]
+    partial: bool = False
 
 
 class _NamedFolder(NamedTuple):
@@ -76,6 +80,7 @@ class Checkpoints:
         write: Callable[[Path], object],
         *,
         attempt: int = 0,
+        partial: bool = False,
         also_keep: Collection[tuple[int, int]] = (),
     ) -> Path:
         """Save a checkpoint of the step, and return the folder of its state once it is on disk.
@@ -86,7 +91,9 @@ class Checkpoints:
         report them.
 
         - `attempt`: the attempt that saves.
-        - `also_keep`: step and attempt of other checkpoints to keep.
+        - `partial`: the state is of the middle of the step after `step`. It does not replace the checkpoint of
+          `step` itself.
+        - `also_keep`: step and attempt of other checkpoints to keep, which are not partial.
         """
         unfinished = self._unfinished()
         try:
@@ -102,27 +109,24 @@ class Checkpoints:
             files = {name: (size, checksum) for name, size, checksum in _sync_files(state)}
             if not files:
                 raise CheckpointError(f"save wrote no file into {state}, its folder for step {step}")
-            _write_manifest(unfinished / _MANIFEST, step, attempt, files)
+            _write_manifest(unfinished / _MANIFEST, step, attempt, partial, files)
             sync_folder(unfinished)
             earlier = self._named_folders()
             repeat = 1 + max((each.repeat for each in earlier if each.step == step), default=-1)
             path = unfinished.rename(self.folder / (f"step-{step:010d}" + (f".{repeat}" if repeat else "")))
             sync_folder(self.folder)
         except BaseException as error:
-            disk_full = _is_disk_full(error, self.folder)
+            disk_full = disk_full_error(error, self.folder, step)
             shutil.rmtree(unfinished, ignore_errors=True)
-            if disk_full:
-                raise DiskFullError(
-                    f"{self.folder}: no room for the checkpoint of step {step} "
-                    f"({_bytes_free(self.folder):,} bytes are free, or less with a quota); "
-                    f"free some room, or keep checkpoints on a larger disk. The earlier checkpoints are intact."
-                ) from error
+            if disk_full is not None:
+                raise disk_full from error
             raise
-        kept_steps = {step}
+        kept = {(step, partial)}
         kept_paths = [self._path_of(*each) for each in also_keep]
-        for each in earlier:  # newest first
-            if each.step < step and each.step not in kept_steps and len(kept_steps) < self.keep:
-                kept_steps.add(each.step)
+        for each, is_partial in _with_partial(earlier, step):  # newest first
+            candidate = each.step < step or (each.step == step and partial and not is_partial)
+            if candidate and (each.step, is_partial) not in kept and len(kept) < self.keep:
+                kept.add((each.step, is_partial))
             elif each.path not in kept_paths:
                 self._remove(each.path)
         return path / _STATE
@@ -138,7 +142,8 @@ class Checkpoints:
                 continue
             flaw = _flaw(path, step)
             if flaw is None:
-                return LoadedCheckpoint(step, path / _STATE, in_sentences(flaws, f"using step {step}"))
+                partial = _about(path)[1]
+                return LoadedCheckpoint(step, path / _STATE, in_sentences(flaws, f"using step {step}"), partial)
             if not path.exists():  # removed while it was read, so a newer one exists
                 return self.load(at_most)
             flaws.append((step, flaw))
@@ -150,7 +155,8 @@ class Checkpoints:
         """Return the folder of the state that an attempt saved and reported for a step, and its flaw, if any.
 
         The folder is None if the checkpoint does not exist. `verify`: read and check every byte. A checkpoint of
-        the step by a later attempt is not returned: that attempt may not have reported it.
+        the step by a later attempt is not returned: that attempt may not have reported it. Neither is a partial
+        one, which does not belong to the step's metrics.
         """
         path = self._path_of(step, attempt)
         flaw = _flaw(path, step) if path is not None and verify else None
@@ -177,9 +183,9 @@ class Checkpoints:
         return sorted(folders, reverse=True)
 
     def _path_of(self, step: int, attempt: int) -> Path | None:
-        """Return the newest checkpoint of a step that was saved by this attempt or an earlier one."""
-        of_step = (each.path for each in self._named_folders() if each.step == step)
-        return next((path for path in of_step if _attempt(path) <= attempt), None)
+        """Return the newest checkpoint of a step by this attempt or an earlier one that is not partial."""
+        of_step = ((each.path, *_about(each.path)) for each in self._named_folders() if each.step == step)
+        return next((path for path, by, partial in of_step if by <= attempt and not partial), None)
 
     def _remove(self, path: Path) -> None:
         with contextlib.suppress(OSError):  # the next save tries again to remove it
@@ -225,22 +231,34 @@ def measure(path: Path, sync: bool = False) -> tuple[int, int]:
     return size, checksum
 
 
-def _write_manifest(path: Path, step: int, attempt: int, files: dict[str, tuple[int, int]]) -> None:
+def _write_manifest(path: Path, step: int, attempt: int, partial: bool, files: dict[str, tuple[int, int]]) -> None:
     """Write the manifest: one line of JSON, and below it the checksum of that line."""
-    line = json.dumps({"format": _FORMAT, "step": step, "attempt": attempt, "files": files}).encode()
+    about = {"format": _FORMAT, "step": step, "attempt": attempt, "partial": partial, "files": files}
+    line = json.dumps(about).encode()
     with path.open("xb") as file:
         file.write(b"%s\n%08x" % (line, zlib.crc32(line)))
         file.flush()
         os.fsync(file.fileno())
 
 
-def _attempt(path: Path) -> int:
-    """Return the attempt that saved a checkpoint; 0 if the manifest lacks it, as in older versions."""
+def _about(path: Path) -> tuple[int, bool]:
+    """Return the attempt that saved a checkpoint, and whether it is partial.
+
+    Manifests of older versions lack both; this is as if attempt 0 had saved a whole step.
+    """
     try:
-        attempt = json.loads((path / _MANIFEST).read_bytes().rpartition(b"\n")[0]).get("attempt", 0)
+        manifest = json.loads((path / _MANIFEST).read_bytes().rpartition(b"\n")[0])
+        attempt, partial = manifest.get("attempt", 0), manifest.get("partial", False)
     except (OSError, ValueError, AttributeError):
-        return 0
-    return attempt if isinstance(attempt, int) else 0
+        return 0, False
+    return attempt if isinstance(attempt, int) else 0, partial is True
+
+
+def _with_partial(folders: Sequence[_NamedFolder], saved_step: int) -> Iterator[tuple[_NamedFolder, bool]]:
+    """Yield each folder and whether it is partial. That counts, and is read, only for steps saved repeatedly."""
+    of_step = Counter([saved_step, *(each.step for each in folders)])
+    for each in folders:
+        yield each, of_step[each.step] > 1 and _about(each.path)[1]
 
 
 def _flaw(path: Path, step: int) -> str | None:
@@ -296,6 +314,20 @@ def _make_folder(folder: Path) -> None:
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
+
+
+def disk_full_error(error: BaseException, folder: Path, step: int) -> DiskFullError | None:
+    """Return the error to raise if a full disk caused this one while a checkpoint was written, else None.
+
+    Called while the unfinished checkpoint exists.
+    """
+    if not _is_disk_full(error, folder):
+        return None
+    free = _bytes_free(folder)
+    return DiskFullError(
+        f"{folder}: no room for the checkpoint of step {step} ({free:,} bytes are free, or less with a quota); "
+        f"free some room, or keep checkpoints on a larger disk. The earlier checkpoints are intact."
+    )
 
 
 def _is_disk_full(error: BaseException, folder: Path) -> bool:
