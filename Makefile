@@ -24,7 +24,7 @@ tour: $(VENV)/.examples
 PROCESSES := $(addprefix tests/,cli engines end_to_end system store support/test_faulty_servers.py \
 	object_store/test_stores.py object_store/test_errors.py object_store/test_access.py object_store/test_credentials.py object_store/test_keys.py \
 	show/test_ending.py training/test_distributed.py end_to_end/test_examples.py store/test_study_files.py training/test_gangs.py launch/test_profiling.py end_to_end/test_readme.py \
-	training/test_data_faults.py training/test_data_processes.py \
+	training/test_upload_faults.py training/test_data_faults.py training/test_data_processes.py \
 	engines/test_script_environment.py study/test_study.py launch/test_warm_start.py \
 	launch/test_local_wheels.py launch/test_packages.py launch/test_project_archive.py launch/test_project_files.py launch/test_send_code.py)
 

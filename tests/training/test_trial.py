@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from thriftune.errors import SettingError
-from thriftune.state.events import DiskFull, Event, Reported, Warned
+from thriftune.state.events import CheckpointSaved, DiskFull, Event, Reported, Warned
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.training.run import EndTrial, Run, TrialFailed
 from thriftune.training.trial import Trial
@@ -625,3 +625,59 @@ def test_signal_handler_can_report_during_a_save(make: Make) -> None:
     states: list[str] = []
     assert again.restore(read(states)) == 1
     assert states == ["of the report"]
+
+
+# --- saves in the middle of a step
+
+
+def test_a_state_saved_in_the_middle_of_a_step_is_restored(make: Make) -> None:
+    trial, link = make()
+    for step in trial.steps():
+        if step == 2:
+            trial.save(write("batch 7"))
+            break
+        trial.report(loss=1.0, save=write("step 1"))
+    (saved,) = [event for event in link.sent if isinstance(event, CheckpointSaved)]
+    assert (saved.step, saved.partial, saved.size_bytes) == (1, True, 7)
+    states: list[str] = []
+    again, _ = make(attempt=2, resume_step=1, resume_partial=True)
+    assert again.restore(read(states)) == 1
+    assert again.partial
+    assert states == ["batch 7"]
+    assert next(again.steps()) == 2
+
+
+def test_a_state_of_the_first_step_is_restored_if_the_log_has_it(make: Make) -> None:
+    trial, _ = make()
+    trial.save(write("batch 7"))
+    states: list[str] = []
+    assert make(attempt=2)[0].restore(read(states)) == 0
+    assert states == []
+    again, _ = make(attempt=2, resume_partial=True)
+    assert again.restore(read(states)) == 0
+    assert states == ["batch 7"]
+    assert again.partial
+
+
+def test_saves_need_a_function_with_a_folder(make: Make) -> None:
+    trial, _ = make()
+    with pytest.raises(SettingError, match="save: 3 is no function"):
+        trial.save(3)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="takes no argument; it is called with one argument, a folder"):
+        trial.save(lambda: None)  # type: ignore[arg-type, misc]
+
+
+def test_only_worker_0_saves(make: Make) -> None:
+    trial, link = make(rank=1)
+    trial.save(write("x"))
+    assert link.sent == []
+
+
+def test_a_save_in_a_folder_answers_a_notice(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial, link = make(save_every=None)
+    assert not trial.should_save
+    monkeypatch.setattr(link, "seconds_left", lambda: 100.0)
+    assert trial.should_save
+    trial.report(loss=1.0, save=write("x"))
+    assert link.reports[-1].saved
+    assert not trial.should_save

@@ -22,6 +22,9 @@ from thriftune.engines.processes import children_of, has_ended
 _MAX_LEFT_OPEN = 64
 """The most harmless descriptors that the trials of one worker may leave open. A process may usually have 1,024."""
 
+_POLL_SECONDS = 0.005
+"""How often to look whether other threads have closed their descriptors."""
+
 
 class ProcessSnapshot:
     """A snapshot of the state of this process, which restore() restores."""
@@ -51,10 +54,11 @@ class ProcessSnapshot:
         self._open_fds = _open_descriptors()
         self._max_open = len(self._open_fds) + _MAX_LEFT_OPEN
 
-    def restore(self) -> bool:
+    def restore(self, descriptor_seconds: float = 0.0) -> bool:
         """Restore the state.
 
-        Returns False if a change could not be undone, so that it may affect the next trial.
+        Returns False if a change could not be undone, so that it may affect the next trial. `descriptor_seconds`:
+        wait this long for descriptors that other threads are closing.
         """
         faulthandler.cancel_dump_traceback_later()  # first, because its timer may end this process
         for stream in (sys.stdout, sys.stderr, self._stdout, self._stderr):
@@ -64,7 +68,7 @@ class ProcessSnapshot:
             self._restore()
         except BaseException:  # a removed folder, for example, or an error that a signal handler raises
             return False
-        return not (_has_thread() or _has_process() or self._has_harmful_descriptor())
+        return not (_has_thread() or _has_process() or self._keeps_harmful_descriptor(descriptor_seconds))
 
     def write_mark(self, mark: bytes) -> None:
         """Write a mark to the output, even if a trial has changed descriptor 1."""
@@ -97,6 +101,15 @@ class ProcessSnapshot:
         os.dup2(self._output_fd, 1)
         os.dup2(self._output_fd, 2)
         os.set_blocking(self._output_fd, True)  # asyncio may have made the pipe non-blocking
+
+    def _keeps_harmful_descriptor(self, seconds: float) -> bool:
+        """Return whether there is a harmful descriptor after at most this time."""
+        deadline = time.monotonic() + seconds
+        while self._has_harmful_descriptor():
+            if time.monotonic() >= deadline:
+                return True
+            time.sleep(_POLL_SECONDS)
+        return False
 
     def _has_harmful_descriptor(self) -> bool:
         """Return whether a new descriptor may harm a later trial, or too many are open.

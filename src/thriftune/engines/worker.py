@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,13 @@ MARK = b"\x1e\x1e thriftune: the next attempt \x1e\x1e\n"
 
 _ERROR_CHARACTERS = 50_000
 """The longest error of an attempt that is stored. Some exceptions print a whole array."""
+
+_UPLOAD_SECONDS, _UPLOAD_AFTER_FAILURE_SECONDS = 600.0, 30.0
+"""How long the end of an attempt waits for the upload of its last checkpoint. A failed one waits less: its retry
+can resume from an earlier checkpoint."""
+
+_DESCRIPTOR_SECONDS = 1.0
+"""How long the connections to an object store may take to close. They need milliseconds."""
 
 _OOM_SCORE = "500"
 """Makes the kernel kill this process before the driver, as if it used half of the machine's memory more."""
@@ -84,7 +92,11 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
         problems = [] if instruments is None else instruments.end_attempt(gauge)
         for problem in problems:
             link.send(Warned(wall_time(), run.trial, run.attempt, problem))
-        stay = snapshot.restore() and not problems and isinstance(outcome, Ended)
+        stay = (
+            snapshot.restore(_DESCRIPTOR_SECONDS if run.objects else 0.0)
+            and not problems
+            and isinstance(outcome, Ended)
+        )
         link.send_last(outcome, stay=stay)
         if not stay:
             break
@@ -133,6 +145,9 @@ def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> E
     if gang is not None:
         outcome = gang.final_outcome(outcome)
         gang.close()
+    if trial is not None:  # last, so that no other worker waits for it
+        trial.end(_UPLOAD_SECONDS if isinstance(outcome, Ended) else _UPLOAD_AFTER_FAILURE_SECONDS)
+        outcome = replace(outcome, at=wall_time())
     return outcome
 
 

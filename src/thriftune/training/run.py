@@ -58,6 +58,7 @@ class Run:
     objects: str = ""  # the URL below which the study keeps its checkpoints; empty: in the trial's folder
     drive: str = ""  # the id of the drive that runs this attempt, for the names of its checkpoints
     checkpoints: Sequence[Sequence[Any]] = ()  # (name, step) of stored ones up to resume_step, the newest first
+    resume_partial: bool = False  # the newest checkpoint is of the middle of the step after resume_step
     known_saves: Mapping[str, Any] | None = None  # from known_saves(); None: no saved step is the best one
     parameter_names: Sequence[str] = ()  # of all parameters, also inactive ones; empty if not known
     condition_parameters: Sequence[str] = ()  # parameters on which others depend; they need not be read

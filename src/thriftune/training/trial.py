@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,10 @@ from thriftune.state.attributes import checked_attribute
 from thriftune.state.config_access import ConfigAccess, unknown_name_warning
 from thriftune.state.events import AttributeSet, Config, DiskFull, Event, Metrics, Reported, Warned
 from thriftune.state.metrics import checked_metrics, missing_metrics_error
-from thriftune.training.checkpoints import Checkpoints, DiskFullError, LoadedCheckpoint
+from thriftune.training.checkpoints import DiskFullError
+from thriftune.training.folder_checkpoints import FolderCheckpoints
 from thriftune.training.run import COUNTED, EndTrial, Gang, Link, Run, StepGauge, TrialFailed
-from thriftune.training.saved_steps import SavedSteps
+from thriftune.training.trial_checkpoints import Restored, TrialCheckpoints
 
 if TYPE_CHECKING:
     from thriftune.training.datasets import Datasets
@@ -37,15 +39,29 @@ _ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0
 The wait avoids a step that the stopping rule does not want, and is short beside a step that it wants.
 """
 
+_NOTICE_SAFETY, _NOTICE_SPARE_SECONDS = 2.0, 5.0
+"""After a notice, a state is saved when this many times the time that it needs is left, and some seconds more.
+
+Uploads may be slower than the last one, since all trials of the machine save at the same time.
+"""
+
 
 class Trial(ConfigAccess):
     """One attempt at one configuration, as the training function sees it."""
 
-    def __init__(self, run: Run, link: Link, gang: Gang | None = None, gauge: StepGauge | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        link: Link,
+        gang: Gang | None = None,
+        gauge: StepGauge | None = None,
+        checkpoints: TrialCheckpoints | None = None,
+    ) -> None:
         """Begin an attempt.
 
-        `gang`: the trial's workers, if it has several; None in a command, whose worker has the gang. `gauge`:
-        measures how the trial uses its machine, if that is wanted.
+        - `gang`: the trial's workers, if it has several; None in a command, whose worker has the gang.
+        - `gauge`: measures how the trial uses its machine, if that is wanted.
+        - `checkpoints`: None for those that the run names.
         """
         self.run = run
         self.gang = gang
@@ -59,10 +75,9 @@ class Trial(ConfigAccess):
         self.relay: Callable[[Event], int] = link.send if self._leads else _send_nothing
         self._process_group: ProcessGroup | None = None
         self._data: Datasets | None = None
-        self._checkpoints = Checkpoints(Path(run.folder) / "checkpoints", keep=run.keep)
-        self._saved_steps = SavedSteps(run)
-        # Step and attempt of the checkpoint from which the next attempt would resume.
-        self._resumable = (run.resume_step, run.attempt - 1)
+        self.checkpoints = checkpoints or self._open_checkpoints()
+        self.partial = False  # see restore()
+        self._notice_served = False  # whether a state was saved since should_save was true after a notice
         self._step = 0  # the last restored or reported step
         self._next_steps = itertools.count(1)  # steps of reports outside of steps(); its next() is atomic
         self._current: int | None = None  # the step that steps() has yielded last; None outside of steps()
@@ -80,6 +95,14 @@ class Trial(ConfigAccess):
         self.cut = False  # whether the attempt was asked to end before its last step
         self._unread = run.config.keys() - set(run.condition_parameters)  # active parameters not read yet
         self._unknown: set[str] = set()  # names that were read but are not in the space
+
+    def _open_checkpoints(self) -> TrialCheckpoints:
+        """Return the checkpoints that the run names."""
+        if not self.run.objects:
+            return FolderCheckpoints(self.run, self.relay)
+        from thriftune.training.object_checkpoints import ObjectCheckpoints  # late: few trials need it
+
+        return ObjectCheckpoints(self.run, self.relay, self._stops)
 
     @property
     def id(self) -> int:
@@ -138,6 +161,26 @@ class Trial(ConfigAccess):
         Cheap enough to read in an inner loop. In a gang, only worker 0 knows it.
         """
         return self._link.seconds_left() if self._leads else None
+
+    @property
+    def should_save(self) -> bool:
+        """Whether a checkpoint protects more than it costs now; save with trial.save() or report(save=) then.
+
+        It is true when the machine will be preempted and its notice leaves just enough time to save, until the
+        state is saved. How much time that takes is known from the last checkpoint; without one, it is true as soon
+        as the notice comes. Without a notice, it is true when the time between two checkpoints is over, if the
+        study has such a time. Cheap enough to read in an inner loop. In a gang, it is true in worker 0 only.
+        """
+        if not self._leads:
+            return False
+        left = self._link.seconds_left()
+        if left is None:
+            every = self.run.save_every
+            return bool(every) and time.monotonic() - self._saved_at >= every  # type: ignore[operator]
+        if self._notice_served:
+            return False
+        needed = self.checkpoints.seconds_needed()
+        return needed is None or left <= _NOTICE_SAFETY * needed + _NOTICE_SPARE_SECONDS
 
     @property
     def rank(self) -> int:
@@ -207,7 +250,11 @@ class Trial(ConfigAccess):
         return [name for name in self.run.config if name in self._unread]
 
     def restore(self, load: Callable[[Path], object]) -> int:
-        """Call `load(folder)` with the last intact checkpoint and return its step; without one, return 0."""
+        """Call `load(folder)` with the last intact checkpoint and return its step; without one, return 0.
+
+        Afterwards, `trial.partial` says whether the state is of the middle of the step after the returned one: it
+        was saved by trial.save().
+        """
         # Also checked without a checkpoint, so that a mistake shows before the first retry.
         if not callable(load):
             raise SettingError(
@@ -217,36 +264,37 @@ class Trial(ConfigAccess):
             raise SettingError(
                 f"restore: {function_name(load)}() {why}; it is called with one argument, the checkpoint's folder"
             )
-        if not self.run.resume_step:
+        found = self._find_checkpoint()
+        if found.folder is None:
             return 0
-        checkpoint = self._find_checkpoint()
-        for sentence in checkpoint.passed_over:
-            self.relay(Warned(wall_time(), self.id, self.attempt, sentence))
-        if checkpoint.folder is None:
-            return 0
-        load(checkpoint.folder)
+        load(found.folder)
         if self.gang is not None:
             self.gang.wait_for_others("restored")  # before worker 0 goes on and removes old checkpoints
-        self._set_step(checkpoint.step)
-        return checkpoint.step
+        self._set_step(found.step)
+        self.partial = found.partial
+        return found.step
 
-    def _find_checkpoint(self) -> LoadedCheckpoint:
-        """Return the last intact checkpoint; all workers use the one that worker 0 finds."""
-        if self._leads:
-            checkpoint = self._checkpoints.load(at_most=self.run.resume_step)
-            if self.gang is not None:
-                self.gang.share("checkpoint", checkpoint.step)
-            return checkpoint
-        step = self._from_leader("checkpoint")
-        if step == 0:
-            return LoadedCheckpoint(0, None, ())
-        checkpoint = self._checkpoints.load(at_most=step)
-        if checkpoint.step != step:
-            raise SettingError(
-                f"worker {self.rank} does not find the checkpoint of step {step} that worker 0 has found "
-                f"in {self._checkpoints.folder}: the machines of a trial must share the folder of the study"
-            )
-        return checkpoint
+    @cached_property
+    def found_checkpoint(self) -> Restored:
+        """The checkpoint from which a command resumes, in a local folder. It is looked for once."""
+        return self._find_checkpoint()
+
+    def _find_checkpoint(self) -> Restored:
+        """Return the checkpoint from which this attempt resumes. All workers use the one that worker 0 finds."""
+        if self.run.resume_step or self.run.resume_partial:
+            return self.checkpoints.find(self._share)
+        return Restored()
+
+    def _share(self, key: str, value: Any) -> Any:
+        """Return worker 0's value, which all workers get; see TrialCheckpoints.find()."""
+        if self.gang is None:
+            return value
+        return self.gang.share(key, value) if self._leads else self._from_leader(key)
+
+    def _stops(self) -> bool:
+        """Return whether the driver has asked this attempt to end. Only worker 0 knows."""
+        self.cut = self.cut or self._link.end_requested()
+        return self.cut
 
     def _from_leader(self, key: str) -> Any:
         """Return the value that worker 0 shares."""
@@ -324,39 +372,65 @@ class Trial(ConfigAccess):
             if self.run.rank == 0 and self._nonfinite(values) is None:
                 if self._save_due(at_step) and not self._in_save:
                     try:
-                        saved = self._save(at_step, save)
+                        saved = self._checked_save(lambda: self._save(at_step, save), save)
                     except Exception as error:
                         problem = error  # raised after the metrics are recorded
                 else:
                     self._unsaved = at_step, values, save
             self._send_report(values, at_step, saved=saved)
-        if isinstance(problem, TypeError) and (why := one_argument_problem(save)):
-            raise SettingError(
-                f"save: {function_name(save)}() {why}; it is called with one argument, a folder"
-            ) from problem
         if problem is not None:
             raise problem
 
     def _save_due(self, step: int) -> bool:
-        every = self.run.save_every
-        if every == 0.0 or step == self.run.max_steps or self._link.end_requested():
+        if self.run.save_every == 0.0 or step == self.run.max_steps or self._link.end_requested():
             return True
-        return every is not None and time.monotonic() - self._saved_at >= every
+        return self.should_save
 
-    def _save(self, step: int, save: Callable[[Path], object]) -> bool:
-        """Save the state of a step, with _saving held; return False if the disk is full."""
+    def save(self, save: Callable[[Path], object]) -> None:
+        """Save the state in the middle of a step, by `save(folder)`, so that a kill does not lose the step's work.
+
+        The next attempt restores it, continues with the same step, and `trial.partial` is true. The state itself
+        must say how far the step has come, such as the number of the next batch. Without a step that was reported,
+        the next attempt gets this state, too, and restore() returns 0.
+
+        With an object store, the state is uploaded in the background. Calls in quick succession are cheap: the
+        newest state replaces one that waits. In a gang, only worker 0 saves.
+        """
+        if not callable(save):
+            raise SettingError(
+                f"save: {save!r} is no function; give a function that takes a folder and writes into it"
+            )
+        if self.run.rank != 0:
+            return
+        with self._saving:
+            if not self._in_save:
+                self._checked_save(lambda: self._save(self._step, save, partial=True), save)
+
+    def _checked_save(self, call: Callable[[], bool], save: Callable[[Path], object]) -> bool:
+        """Return call(); raise a clear error if `save` does not take a folder."""
+        try:
+            return call()
+        except TypeError as error:
+            if why := one_argument_problem(save):
+                raise SettingError(
+                    f"save: {function_name(save)}() {why}; it is called with one argument, a folder"
+                ) from error
+            raise
+
+    def _save(self, step: int, save: Callable[[Path], object], *, partial: bool = False) -> bool:
+        """Save the state of a step, with _saving held; return whether the checkpoint counts already."""
         try:
             self._in_save = True
-            # These must not be replaced by checkpoints of killed workers, which saved but did not report them.
-            also_keep = [self._resumable, *self._saved_steps.to_keep(step)]
-            self._checkpoints.save(step, save, attempt=self.attempt, also_keep=also_keep)
+            serves_notice = self._link.seconds_left() is not None and self.should_save
+            counts = self.checkpoints.save(step, save, partial=partial)
         except DiskFullError as error:
             self.relay(DiskFull(wall_time(), self.id, self.attempt, str(error)))
             return False
         finally:
             self._in_save = False
         self._saved_at = time.monotonic()
-        return True
+        self._notice_served = self._notice_served or serves_notice
+        return counts
 
     def _save_late(self) -> None:
         """Save the last step if it is not saved, and report it again as saved; called before the attempt ends."""
@@ -365,9 +439,19 @@ class Trial(ConfigAccess):
             if unsaved is not None and not self._in_save:
                 step, metrics, save = unsaved
                 if self._save(step, save):
-                    self.relay(Reported(wall_time(), self.id, self.attempt, 0, step, metrics, True))
-                    self._resumable = step, self.attempt
-                    self._saved_steps.reported(step, metrics, saved=True)
+                    report = Reported(wall_time(), self.id, self.attempt, 0, step, metrics, True)
+                    self.checkpoints.reported(report, self.relay(report))
+                self.checkpoints.submit()
+
+    def end(self, seconds: float) -> None:
+        """Wait until all saved states are uploaded, and end the uploads. Called once the attempt has ended.
+
+        `seconds`: wait at most this long; if the machine will be preempted, until then.
+        """
+        try:
+            self.checkpoints.finish(seconds, lambda: self.time_left)
+        finally:
+            self.checkpoints.close()
 
     def _warn_past_end(self, max_steps: int) -> None:
         """Warn, once, about a report past the last step outside of steps()."""
@@ -390,10 +474,9 @@ class Trial(ConfigAccess):
         self._reported |= dict.fromkeys(metrics)
         # The link numbers it, since only the link knows the order of the reports of several threads.
         number = COUNTED if counted else 0
-        self._reports = self.relay(Reported(wall_time(), self.id, self.attempt, number, at_step, metrics, saved))
-        if saved:
-            self._resumable = at_step, self.attempt
-        self._saved_steps.reported(at_step, metrics, saved=saved)
+        report = Reported(wall_time(), self.id, self.attempt, number, at_step, metrics, saved)
+        self._reports = self.relay(report)
+        self.checkpoints.reported(report, self._reports)
         if self.run.judged:
             now = time.monotonic()
             self._answer_seconds = min(_ANSWER_SHARE * (now - self._reported_at), _ANSWER_SECONDS)
