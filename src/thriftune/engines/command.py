@@ -20,16 +20,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from thriftune.common.clock import wall_time
+from thriftune.engines.command_state import CommandState
 from thriftune.engines.exit_causes import MemoryKills, exit_cause
 from thriftune.engines.printed_metrics import PrintedMetrics, no_number_error
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.state.events import AttributeSet, DiskFull, Reported, Warned
+from thriftune.state.events import AttributeSet, CheckpointSaved, DiskFull, Reported, Warned
 from thriftune.training import gangs
 from thriftune.training.command_line import arguments, used_datasets
 from thriftune.training.current_trial import environment, placeholders
-from thriftune.training.messages import from_line
+from thriftune.training.messages import from_line, saved_state
+from thriftune.training.object_checkpoints import ObjectCheckpoints
 from thriftune.training.run import COUNTED, EndTrial, TrialFailed, TrialLost
 from thriftune.training.step_numbers import StepNumbers
 from thriftune.training.trial import Trial
@@ -73,19 +76,26 @@ class Command:
         """
         trial.warns_past_end = False
         memory_kills = MemoryKills()
+        numbers = StepNumbers(trial.folder)
+        state: CommandState | None = None
+        if isinstance(trial.checkpoints, ObjectCheckpoints):
+            state = CommandState(trial, trial.checkpoints, numbers)
+            state.put_back(trial.found_checkpoint)
         with (
             _listening_socket(trial.folder, trial.rank) as listener,
             self._start(trial, listener.getsockname()) as process,
         ):
             try:
-                session = _Session(trial, process, listener, self._patterns, memory_kills)
+                session = _Session(trial, process, listener, self._patterns, memory_kills, numbers, state)
                 end_requested = session.run()
             except BaseException:
                 _signal(process, signal.SIGKILL)
                 raise
+        code = process.returncode
+        if state is not None and (end_requested or code == 0):
+            state.save(trial.last_step, partial=trial.cut or trial.last_step == 0)
         if end_requested:
             return
-        code = process.returncode
         if code != 0:
             status = -code if code < 0 else code << 8
             cause = exit_cause(status, memory_kills)
@@ -101,7 +111,10 @@ class Command:
         used = used_datasets(self._command, trial.run.data)
         data = {placeholder: str(trial.data[name]) for placeholder, name in used.items()}
         command = arguments(self._command, {**placeholders(trial.run), **data, **trial.config})
-        variables = environment(trial.run, socket_path)
+        if isinstance(trial.checkpoints, ObjectCheckpoints):
+            variables = environment(trial.run, socket_path, trial.found_checkpoint, trial.checkpoints.scratch)
+        else:
+            variables = environment(trial.run, socket_path)
         if trial.gang is not None:
             trial.in_step = False  # each worker of the gang checks separately whether it must end
             variables |= gangs.torchrun_variables(trial.run, trial.gang)
@@ -136,7 +149,10 @@ class _Session:
         listener: socket.socket,
         patterns: Mapping[str, re.Pattern[str]],
         memory_kills: MemoryKills,
+        step_numbers: StepNumbers,
+        state: CommandState | None,
     ) -> None:
+        """`state`: the command's own folder; None if it is not uploaded."""
         assert process.stdout is not None
         self._trial = trial
         self._process = process
@@ -146,7 +162,8 @@ class _Session:
         self._metrics = PrintedMetrics(patterns) if patterns else None
         self._values: dict[str, float] = {}  # metrics found in the output since the last report
         self._step: int | None = None  # the last step found in the output; None if none was found
-        self._step_numbers = StepNumbers(trial.folder)
+        self._step_numbers = step_numbers
+        self._state = state
         self._warned_from_zero = False
         self._kill_at: float | None = (
             None  # when to kill the command, in monotonic seconds; None: SIGTERM was not sent
@@ -285,6 +302,8 @@ class _Session:
             elif self._step_numbers.from_zero:
                 self._warn_from_zero()
             self._trial.note(metrics, step, saved=saved)
+            if self._state is not None:
+                self._state.reported(self._trial.last_step)
         except EndTrial:
             if self._kill_at is None:
                 self._terminate()
@@ -319,8 +338,13 @@ class _Session:
             connection.settimeout(_MESSAGE_SECONDS)
             with connection.makefile("rb") as messages:
                 message = messages.readline()
+                saved = saved_state(message)
+                if saved is not None and self._state is not None:
+                    self._state.leave_to_saves()
+                    if saved["step"] is None:  # its report follows
+                        message = messages.readline()
             try:
-                event = from_line(message)
+                event = None if saved is not None and saved["step"] is not None else from_line(message)
                 if isinstance(event, Reported):
                     # Reports of several threads and processes may not arrive in the order of their numbers, so
                     # this process counts them. The first report of a resumed command says at which step it
@@ -328,15 +352,32 @@ class _Session:
                     resumes = self._trial.run.resume_step and not self._trial.last_step
                     counted = event.number == COUNTED and not resumes
                     self._report(event.metrics, None if counted else event.step, saved=event.saved)
-                elif isinstance(event, (Warned, DiskFull, AttributeSet)):
+                elif isinstance(event, (Warned, DiskFull, AttributeSet, CheckpointSaved)):
                     self._trial.relay(replace(event, trial=self._trial.id, attempt=self._trial.attempt))
-                else:
+                elif event is not None:
                     raise ValueError(f"a command cannot send the event {type(event).__name__}")
-                answer: dict[str, object] = {"end": self._kill_at is not None}
+                if saved is not None:
+                    self._upload(saved)
+                answer: dict[str, object] = {
+                    "end": self._kill_at is not None,
+                    "seconds_left": self._trial.time_left,
+                }
             except (ThriftuneError, ValueError) as error:
                 answer = {"error": str(error)}
             connection.sendall(json.dumps(answer).encode() + b"\n")
         return True
+
+    def _upload(self, saved: Mapping[str, Any]) -> None:
+        """Upload a state that the command has saved.
+
+        `saved`: the message about it. Its report, if it has one, was the last one.
+        """
+        checkpoints, folder = self._trial.checkpoints, Path(saved["folder"])
+        if not isinstance(checkpoints, ObjectCheckpoints) or folder.parent != checkpoints.scratch.absolute():
+            raise ValueError(f"{folder} is no folder for a state of this trial")
+        step = self._trial.last_step if saved["step"] is None else saved["step"]
+        checkpoints.take(folder, step, partial=saved["partial"], first_step=self._step_numbers.first)
+        checkpoints.submit()
 
 
 @contextlib.contextmanager

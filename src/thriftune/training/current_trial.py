@@ -10,6 +10,7 @@ import _thread
 import json
 import os
 import socket
+import time as clock
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache
@@ -19,13 +20,17 @@ from typing import Any
 from thriftune.errors import SettingError
 from thriftune.space.values import value_from_json, value_to_json
 from thriftune.state.events import Config, Event, Reported
-from thriftune.training.messages import to_line
+from thriftune.training.messages import saved_message, to_line
 from thriftune.training.run import COUNTED, Link, Run
+from thriftune.training.snapshots import write_state
 from thriftune.training.step_numbers import StepNumbers
 from thriftune.training.trial import Trial
+from thriftune.training.trial_checkpoints import Restored, Share, TrialCheckpoints
 
 _RUN, _SOCKET = "THRIFTUNE_RUN", "THRIFTUNE_SOCKET"
 _CONFIG, _CONFIG_FILE = "THRIFTUNE_CONFIG", "THRIFTUNE_CONFIG_FILE"  # one of the two is empty
+
+_RESTORED, _SCRATCH = "THRIFTUNE_RESTORED", "THRIFTUNE_SCRATCH"  # empty without an object store
 
 _CONFIG_BYTES = 65_536
 """The longest configuration that is put into the environment. Linux allows 131,072 bytes a variable."""
@@ -37,9 +42,34 @@ class WorkerLink:
     def __init__(self, path: str) -> None:
         self._path = path
         self._end = False
+        self._preempted_at: float | None = None  # in monotonic seconds
+        self._saved: tuple[int, Path] | None = None  # a step whose state is sent along with its report
 
     def send(self, event: Event) -> int:
-        """Send an event, and return 0 once the worker has recorded it. The worker numbers reports itself.
+        """Send an event, and return 0 once the worker has recorded it. The worker numbers reports itself."""
+        message = to_line(event)
+        if type(event) is Reported and self._saved is not None and self._saved[0] == event.step:
+            message = self._take_saved(None) + message
+        self._send(message)
+        return 0
+
+    def save_with_report(self, step: int, folder: Path) -> None:
+        """Send this state along with the report of its step, to be uploaded by the worker."""
+        self._saved = step, folder
+
+    def send_saved(self, *, partial: bool = False) -> None:
+        """Send the state that was not sent with a report, if there is one."""
+        if self._saved is not None:
+            self._send(self._take_saved(self._saved[0], partial=partial))
+
+    def _take_saved(self, step: int | None, *, partial: bool = False) -> bytes:
+        """Return the message about the state. `step`: None if the message of its report follows."""
+        assert self._saved is not None
+        (_, folder), self._saved = self._saved, None
+        return saved_message(folder, step, partial=partial)
+
+    def _send(self, message: bytes) -> None:
+        """Send a message, and wait for the answer.
 
         Uses a thread, in which no signal handler runs. A handler that reports as well would otherwise interrupt
         this message in the middle, and the worker would wait for its rest.
@@ -50,7 +80,7 @@ class WorkerLink:
 
         def exchange() -> None:
             try:
-                answers.append(self._exchange(to_line(event)))
+                answers.append(self._exchange(message))
             finally:
                 done.release()
 
@@ -60,7 +90,8 @@ class WorkerLink:
         if "error" in answer or not answer:
             raise SettingError(answer.get("error", "the worker that runs this trial has ended"))
         self._end = answer["end"]
-        return 0
+        left = answer["seconds_left"]
+        self._preempted_at = None if left is None else clock.monotonic() + left
 
     def _exchange(self, message: bytes) -> dict[str, Any]:
         """Return the worker's answer; empty if the worker has ended."""
@@ -74,23 +105,29 @@ class WorkerLink:
             return {}
 
     def seconds_left(self) -> float | None:
-        """Return None: a command gets SIGTERM when its machine will be preempted."""
-        return None
+        """Return what the worker's last answer said; a command also gets SIGTERM when it must end."""
+        preempted_at = self._preempted_at
+        return None if preempted_at is None else max(0.0, preempted_at - clock.monotonic())
 
     def end_requested(self, after_report: int = 0, timeout_seconds: float = 0.0) -> bool:  # noqa: ARG002
         """Return at once: the worker has waited before it answered the report."""
         return self._end
 
 
-def environment(run: Run, socket_path: str) -> dict[str, str]:
+def environment(
+    run: Run, socket_path: str, restored: Restored | None = None, scratch: Path | None = None
+) -> dict[str, str]:
     """Return the environment variables of a trial's command.
 
     A configuration or a run that is too long for a variable is written to a file in the trial's folder.
+
+    - `restored`: the checkpoint that the worker has fetched from the object store.
+    - `scratch`: the folder of states that the worker uploads.
     """
     places = placeholders(run)
     config, config_file = json.dumps(dict(run.config)), ""
     # Without the key, which only the worker needs. JSON has no tuples, so values that hold some are marked.
-    about = json.dumps(asdict(replace(run, gang_key="", config=_tuples(run.config))))
+    about = json.dumps(asdict(replace(run, gang_key="", checkpoints=(), config=_tuples(run.config))))
     folder = Path(run.folder).absolute()  # all workers of the trial share it
     if len(config) > _CONFIG_BYTES:
         config_file = str(folder / f"config-{run.rank}.json")
@@ -103,6 +140,8 @@ def environment(run: Run, socket_path: str) -> dict[str, str]:
     return {
         _RUN: about,
         _SOCKET: socket_path,
+        _RESTORED: "" if restored is None else json.dumps([*restored], default=str),
+        _SCRATCH: "" if scratch is None else str(scratch.absolute()),
         "THRIFTUNE_TRIAL": str(run.trial),
         "THRIFTUNE_ATTEMPT": str(run.attempt),
         _CONFIG: config,
@@ -125,11 +164,50 @@ def placeholders(run: Run) -> dict[str, str]:
     }
 
 
+class CommandCheckpoints:
+    """The TrialCheckpoints of a command whose worker uploads its states to an object store, and has fetched one.
+
+    The command need not wait for an upload: its process may end before, and the worker goes on.
+    """
+
+    def __init__(self, link: WorkerLink, scratch: Path, restored: Restored) -> None:
+        self._link = link
+        self._scratch = scratch
+        self._restored = restored
+
+    def save(self, step: int, write: Callable[[Path], object], *, partial: bool = False) -> bool:
+        folder = self._scratch / os.urandom(6).hex()
+        write_state(folder, step, write)
+        self._link.save_with_report(step, folder)
+        if partial:
+            self._link.send_saved(partial=True)
+        return False
+
+    def submit(self) -> None:
+        self._link.send_saved()
+
+    def reported(self, report: Reported, number: int) -> None:
+        """Do nothing: the state was sent with its report."""
+
+    def find(self, share: Share) -> Restored:  # noqa: ARG002 (the workers have agreed)
+        return Restored() if self._restored.command_state else self._restored
+
+    def seconds_needed(self) -> float | None:
+        """Return None: only the worker knows how fast it uploads."""
+        return None
+
+    def finish(self, seconds: float, time_left: Callable[[], float | None]) -> None:
+        """Do nothing: the worker waits for the uploads."""
+
+    def close(self) -> None:
+        """Do nothing: the worker removes the files."""
+
+
 class CommandTrial(Trial):
     """The trial of a command, which may count its steps from 0."""
 
-    def __init__(self, run: Run, link: Link) -> None:
-        super().__init__(run, link)
+    def __init__(self, run: Run, link: Link, checkpoints: TrialCheckpoints | None = None) -> None:
+        super().__init__(run, link, checkpoints=checkpoints)
         self.warns_past_end = False
         self.numbers = StepNumbers(run.folder)
 
@@ -155,7 +233,12 @@ def current_trial() -> CommandTrial:
         run = Run(**json.loads(about if about.startswith("{") else Path(about).read_text()))
         tuples = {name: value_from_json(value) for name, value in run.config.items()}
         run = replace(run, config={name: tuples.get(name, value) for name, value in config.items()})
-        return CommandTrial(run, WorkerLink(os.environ[_SOCKET]))
+        link = WorkerLink(os.environ[_SOCKET])
+        if not run.objects:
+            return CommandTrial(run, link)
+        step, folder, *rest = json.loads(os.environ[_RESTORED])
+        restored = Restored(step, Path(folder) if folder else None, *rest)
+        return CommandTrial(run, link, CommandCheckpoints(link, Path(os.environ[_SCRATCH]), restored))
     except KeyError:
         raise SettingError(
             "this process does not run in a trial's command: report() and current_trial() work in a command that "

@@ -5,6 +5,7 @@ A worker sends events as lines of the form `Kind {json}`. The driver sends lines
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -21,6 +22,19 @@ MESSAGE_BYTES = 1 << 24
 """The longest message that a driver accepts from a worker: 16 MiB. A report has some hundred bytes."""
 
 
+def saved_message(folder: Path, step: int | None, *, partial: bool) -> bytes:
+    """Return the line by which a command tells its worker of a state in `folder`, which is to be uploaded.
+
+    `step`: None if the line of its report follows.
+    """
+    return _SAVED + json.dumps({"folder": str(folder), "step": step, "partial": partial}).encode() + b"\n"
+
+
+def saved_state(line: bytes) -> dict[str, Any] | None:
+    """Return the arguments of saved_message(); None for any other line."""
+    return json.loads(line.removeprefix(_SAVED)) if line.startswith(_SAVED) else None
+
+
 def to_line(event: Event) -> bytes:
     """Encode an event as a line."""
     return f"{Codec.kind(event)} {Codec.body(event)}\n".encode()
@@ -31,6 +45,8 @@ def from_line(line: bytes) -> Event:
     kind, _, body = line.decode().partition(" ")
     return Codec.event(kind, body)
 
+
+_SAVED = b"Saved "
 
 _RUN_FIELDS = tuple(each.name for each in fields(Run))
 

@@ -27,6 +27,17 @@ class StepNumbers:
         self._read()
         return self._first == 0
 
+    @property
+    def first(self) -> int | None:
+        """The number from which the command counts, 0 or 1; None if that is not known now."""
+        self._read()
+        return self._first
+
+    def restore(self, first: int | None) -> None:
+        """Store what a checkpoint of another machine says, unless it is known here."""
+        if first is not None:
+            self._decide(first)
+
     def step_of(self, reported: int) -> int:
         """Return the trial's step for a reported one. Raises SettingError if it is too low."""
         self._decide(0 if reported == 0 else 1)
