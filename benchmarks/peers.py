@@ -21,6 +21,8 @@ PINS = {
     "ax": "ax-platform==1.3.1",
     "hebo": "HEBO==0.3.6",
     "onnxruntime": "onnxruntime==1.31.1",
+    "s3fs": "s3fs==2026.9.0",  # apart from boto3: in one environment, pip takes an ancient s3fs
+    "boto3": "boto3==1.44.5",
 }
 # Packages to install before the peer, in steps. The peer comes last: if it is installed, everything is.
 PREREQUISITES: dict[str, tuple[tuple[str, ...], ...]] = {

@@ -75,6 +75,7 @@ def run(*arguments: str) -> str:
         "provisioning.spottune",
         "search.convergence",
         "search.multi",
+        pytest.param("object_store.checkpoints", marks=needs_torch),
         "cluster.driver",
         pytest.param("cluster.placement", marks=[pytest.mark.cluster, needs_torch]),
         pytest.param("cluster.throughput", marks=pytest.mark.cluster),

@@ -1,0 +1,1 @@
+"""Benchmarks of studies whose state is in an object store."""
