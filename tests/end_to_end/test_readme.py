@@ -41,6 +41,7 @@ def test_the_example_of_the_readme_runs_and_runs_again(tmp_path: Path) -> None:
     "page",
     [
         "tutorial",
+        "checkpoints",
         "search",
         "looking",
         "objectives",
