@@ -93,7 +93,7 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
         for problem in problems:
             link.send(Warned(wall_time(), run.trial, run.attempt, problem))
         stay = (
-            snapshot.restore(_DESCRIPTOR_SECONDS if run.objects else 0.0)
+            snapshot.restore(_DESCRIPTOR_SECONDS if run.objects or run.data else 0.0)
             and not problems
             and isinstance(outcome, Ended)
         )
