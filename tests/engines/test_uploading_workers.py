@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.conftest import needs_torch
 from tests.engines.conformance import ON_THIS_MACHINE, ends, events_of, wait_for_end, wait_until
 from tests.engines.uploading_functions import BATCHES, read_state
 from thriftune.engines.local import LocalEngine
@@ -129,6 +130,17 @@ def test_the_checkpoint_of_a_failed_attempt_is_uploaded(engine: LocalEngine, run
     events = wait_for_end(engine, 0)
     assert isinstance(events[-1], Failed)
     assert [event.step for event in saves(events)] == [1]
+
+
+@needs_torch
+def test_processes_that_load_data_may_be_forked_during_uploads(
+    engine: LocalEngine, run: Callable[..., Run]
+) -> None:
+    engine.start(run("load_data", max_steps=4), ON_THIS_MACHINE)
+    events = wait_for_end(engine, 0)
+    assert isinstance(events[-1], Ended), events[-1]
+    assert {event.metrics["loss"] for event in events if isinstance(event, Reported)} == {2016.0}
+    assert saves(events)[-1].step == 4
 
 
 def test_a_notice_in_a_long_step_keeps_its_work(engine: LocalEngine, run: Callable[..., Run]) -> None:

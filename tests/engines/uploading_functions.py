@@ -86,6 +86,16 @@ def save_and_raise(trial: Trial) -> None:
     raise ValueError("after the report")
 
 
+def load_data(trial: Trial) -> None:
+    """Save at each epoch, whose batches come from forked processes."""
+    from torch.utils.data import DataLoader
+
+    for epoch in trial.steps():
+        loader = DataLoader(list(range(64)), batch_size=8, num_workers=2)
+        total = sum(int(batch.sum()) for batch in loader)
+        trial.report(loss=float(total), save=writer(epoch * BATCHES))
+
+
 def wait_for_notice(trial: Trial) -> None:
     """Train one step that is longer than the notice, and save in its middle when it is time."""
     while not trial.should_save:
@@ -96,5 +106,5 @@ def wait_for_notice(trial: Trial) -> None:
 
 
 ACTS: dict[str, Callable[[Trial], object]] = {
-    each.__name__: each for each in (train, save_and_fork, save_and_raise, wait_for_notice)
+    each.__name__: each for each in (train, save_and_fork, save_and_raise, load_data, wait_for_notice)
 }
