@@ -67,7 +67,11 @@ def test_a_log_without_newer_settings_keeps_its_old_behaviour() -> None:
         ({"trials": None, "minimize": None}, "give minimize or"),
         ({"seed": -1}, "seed: -1 is too small; use 0 or more"),
         ({"budget": -1.0}, "budget: -1.0 must be above zero and finite"),
-        ({"storage": "s3://bucket"}, "storage: 's3://bucket' is not a folder"),
+        ({"storage": "ftp://bucket"}, "storage: ftp:// is not supported; use s3://, gs://, az://, file://"),
+        ({"storage": "s3://"}, "storage: 's3://' names no bucket"),
+        ({"storage": "s3://bucket?zone=1"}, "storage: s3:// has no option 'zone'; it may have region"),
+        ({"storage": "file://relative"}, "'file://relative' is not a folder; write its path, or file:///path"),
+        ({"storage": Path("s3://bucket/x")}, "which cannot hold a URL; give it as a string"),
         ({"stop_when_converged": True, "searcher": "random"}, "needs searcher='bayes'.*'random' does not have"),
         ({"stopping": "halving"}, "max_steps"),
         ({"searcher": "bays"}, "searcher 'bays'"),
@@ -78,6 +82,29 @@ def test_a_log_without_newer_settings_keeps_its_old_behaviour() -> None:
 def test_an_invalid_setting_is_an_error(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         spec_of(**settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (None, ""),
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/a/b/?region=eu-west-1", "s3://bucket/a/b?region=eu-west-1"),
+        ("gs://bucket/a", "gs://bucket/a"),
+        ("az://box/a?account=me", "az://box/a?account=me"),
+        ("file:///data/a%20b", "/data/a b"),
+        ("/data", "/data"),
+        (Path("/data"), "/data"),
+    ],
+)
+def test_storage_is_a_folder_or_the_url_of_an_object_store(given: str | Path | None, stored: str) -> None:
+    spec = spec_of(storage=given)
+    assert spec.storage == stored
+    assert Spec.from_json(spec.to_json()).storage == stored
+
+
+def test_a_relative_folder_is_stored_as_an_absolute_one() -> None:
+    assert spec_of(storage="shared").storage == str(Path("shared").absolute())
 
 
 def test_limits_replace_those_of_a_study() -> None:

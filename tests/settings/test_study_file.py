@@ -145,7 +145,7 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         ("keep = 1\n" + BASE + SPACE, "keep: 1 is too small; use 2 or more"),
         ("disk_full = 'cry'\n" + BASE + SPACE, "disk_full: 'cry' must be 'stop' or 'go_on'"),
         ("name = 'a/b'\n" + BASE + SPACE, "name: 'a/b' must be letters"),
-        ("storage = 's3://bucket'\n" + BASE + SPACE, "storage: 's3://bucket' is not a folder"),
+        ("storage = 'ftp://bucket'\n" + BASE + SPACE, "storage: ftp:// is not supported; use s3://, gs://"),
         (BASE.replace("trials = 8", "") + SPACE, "give at least one limit"),
         (BASE + "maximize = 'loss'\n" + SPACE, "loss: is named twice; name each metric once"),
         (BASE.replace('"loss"', "3") + SPACE, "minimize: 3 must be the name of a metric, or a list of names"),

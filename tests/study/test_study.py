@@ -324,7 +324,7 @@ def test_a_suggestion_outside_the_space_is_an_error(tmp_path: Path) -> None:
         ({"seed": -1}, "seed: -1 is too small; use 0 or more"),
         ({"keep": 1}, "keep: 1 is too small; use 2 or more"),
         ({"disk_full": "wait"}, "disk_full: 'wait' must be 'stop' or 'go_on'"),
-        ({"storage": "s3://bucket"}, "only folders are supported"),
+        ({"storage": "s4://bucket"}, "storage: s4:// is not supported"),
     ],
 )
 def test_an_invalid_setting_is_an_error_and_no_store_is_created(

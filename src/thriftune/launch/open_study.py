@@ -28,7 +28,7 @@ from thriftune.state.spec import Spec
 from thriftune.state.stored_settings import ChangePolicy
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
-from thriftune.store.study_files import StudyFiles
+from thriftune.store.study_files import StudyFiles, storage_of
 
 
 def open_study(
@@ -85,8 +85,8 @@ def open_study(
 def _check_same_question(store: Store, existing: Spec, given: Spec) -> None:
     """Raise StudyMismatch if the two specs differ in something that never changes."""
     differences = existing.difference(given)
-    if given.storage and given.storage != existing.storage and StudyFiles.of(existing, store).has_trials:
-        differences.append(f"storage: was {existing.storage or store.folder}, is now {given.storage}")
+    if given.storage and given.storage != storage_of(existing, store) and _has_files(store, existing):
+        differences.append(f"storage: was {storage_of(existing, store) or store.folder}, is now {given.storage}")
     if not differences:
         return
     learn = ""
@@ -97,6 +97,12 @@ def _check_same_question(store: Store, existing: Spec, given: Spec) -> None:
         f"Give this one another name{learn}, or start over with fresh=True (--fresh), which keeps the old study "
         "under another name"
     )
+
+
+def _has_files(store: Store, spec: Spec) -> bool:
+    """Return whether the study may have files of trials, so that its storage cannot change."""
+    files = StudyFiles.of(spec, store)
+    return bool(load_history(store, spec).created_ids) if files.objects else files.has_trials
 
 
 def _find(store: Store, name: str) -> Spec | None:

@@ -12,6 +12,7 @@ from thriftune.clouds.local import cores
 from thriftune.common.durations import seconds
 from thriftune.common.setting_kinds import check_settings
 from thriftune.errors import SettingError
+from thriftune.object_store.urls import OPTIONS, folder_of, is_object_url, parse_object_url
 from thriftune.search import SEARCHERS
 from thriftune.settings.data_places import data_places
 from thriftune.settings.deadlines import parse_deadline
@@ -40,10 +41,6 @@ def make_spec(space: Space | Mapping[str, Any], settings: Settings, *, target: T
     limited = settings.trials is not None or settings.deadline is not None or settings.budget is not None
     if target.kind != "outside" and not limited:
         raise SettingError("give at least one limit: trials, deadline or budget")
-    if settings.storage is not None and "://" in str(settings.storage):
-        raise SettingError(
-            f"storage: {str(settings.storage)!r} is not a folder; only folders are supported so far"
-        )
     engine = engine_of(settings.engine)
     is_local = isinstance(engine, Local)
     searcher, searcher_options = _searcher(settings)
@@ -67,7 +64,7 @@ def make_spec(space: Space | Mapping[str, Any], settings: Settings, *, target: T
         engine_options=engine.options,
         system=stored_system(settings.system, target),
         data=data_places(settings.data),
-        storage="" if settings.storage is None else str(Path(settings.storage).expanduser().absolute()),
+        storage="" if settings.storage is None else normal_storage(settings.storage),
         **as_given,
         **_stored(converted),
     )
@@ -78,6 +75,19 @@ def with_limits(spec: Spec, limits: Mapping[str, Any]) -> Spec:
     for name, value in limits.items():
         SETTINGS[name].kind.check(name, value)
     return replace(spec, **_stored(limits))
+
+
+def normal_storage(given: str | Path) -> str:
+    """Return the setting `storage` as the log stores it: an absolute folder, or the URL of an object store."""
+    text = str(given)
+    if "://" not in text:
+        scheme, _, rest = text.partition(":/")
+        if isinstance(given, Path) and rest and scheme in (*OPTIONS, "file"):
+            raise SettingError(f"storage: {given!r} is a path, which cannot hold a URL; give it as a string")
+        return str(folder_of(text))
+    if is_object_url(text) or not text.startswith("file://"):
+        return str(parse_object_url(text))
+    return str(folder_of(text))
 
 
 def stored_system(given: str | System | Mapping[str, Any], target: Target) -> Mapping[str, Any] | None:

@@ -17,7 +17,6 @@ from thriftune.common.setting_kinds import (
     DURATION,
     FLAG,
     NUMBER,
-    PATH,
     TEXT,
     Kind,
     Setting,
@@ -179,8 +178,9 @@ class Settings(StoredSettings):
     )
     storage: str | Path | None = setting(
         None,
-        Kind((str,), "the path of a folder", PATH.metavar),
-        "The folder for checkpoints and output. By default beside the store.",
+        Kind((str,), "the path of a folder, or a URL such as s3://bucket/prefix", "PATH|URL"),
+        "Where checkpoints and output are kept: a folder, or an object store such as s3://bucket/prefix. By "
+        "default beside the store.",
         group=WHERE,
     )
 

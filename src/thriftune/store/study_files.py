@@ -8,6 +8,9 @@
 By default, the folder is in Store.folder, beside the store. While no study runs, the store and this folder may be
 moved or copied together. The name of a study's folder is the name of the study. After a study was renamed, its
 folder has the earlier name until move() is called.
+
+With an object store, the checkpoints are below the study's URL there, which contains the study's id and not its
+name. The local folder is then beside the store.
 """
 
 from __future__ import annotations
@@ -16,20 +19,26 @@ import os
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from thriftune.errors import StudyMismatch
+from thriftune.object_store.urls import is_object_url, parse_object_url
 from thriftune.state.spec import Spec
 from thriftune.store.protocol import Store
 
 
 @dataclass(frozen=True, slots=True)
 class StudyFiles:
-    """The files of one study."""
+    """The files of one study.
+
+    - `owner`: the unique id of the study.
+    - `objects`: the study's URL in an object store; empty if it has none.
+    """
 
     folder: Path
-    owner: str  # the unique id of the study
+    owner: str
+    objects: str = ""
 
     @classmethod
     def of(cls, spec: Spec, store: Store) -> StudyFiles:
@@ -37,11 +46,13 @@ class StudyFiles:
 
         The folder of a renamed study may still have its earlier name.
         """
-        home = Path(spec.storage) if spec.storage else store.folder
-        files = cls(home / spec.name, spec.id)
-        if spec.moved_from and not files._is_owned():
-            earlier = cls(home / spec.moved_from, spec.id)
-            return earlier if earlier._is_owned() else files
+        storage = storage_of(spec, store)
+        objects = objects_of(storage, spec.id) if is_object_url(storage) else ""
+        home = Path(storage) if storage and not objects else store.folder
+        files = cls(home / spec.name, spec.id, objects)
+        if spec.moved_from and not files.is_owned:
+            earlier = cls(home / spec.moved_from, spec.id, objects)
+            return earlier if earlier.is_owned else files
         return files
 
     def move(self, name: str) -> StudyFiles:
@@ -51,12 +62,12 @@ class StudyFiles:
         study was renamed. The next driver calls it again, because the process that renamed the
         study may have been killed before it renamed the folder.
         """
-        moved = StudyFiles(self.folder.with_name(name), self.owner)
-        if self.folder.name == name or not self._is_owned():
+        moved = replace(self, folder=self.folder.with_name(name))
+        if self.folder.name == name or not self.is_owned:
             return self
         with suppress(OSError):  # another process has renamed it, or a folder of that name exists
             self.folder.rename(moved.folder)
-        return moved if moved._is_owned() else self
+        return moved if moved.is_owned else self
 
     @property
     def other_owner(self) -> str | None:
@@ -83,7 +94,15 @@ class StudyFiles:
     @property
     def has_trials(self) -> bool:
         """Return whether the study owns the folder and has files of trials there."""
-        return self._is_owned() and (self.folder / "trials").exists()
+        return self.is_owned and (self.folder / "trials").exists()
+
+    @property
+    def is_owned(self) -> bool:
+        """Return whether the folder exists and belongs to this study."""
+        try:
+            return self._owner_file.read_text() == self.owner
+        except OSError:
+            return False
 
     @property
     def is_free(self) -> bool:
@@ -91,7 +110,7 @@ class StudyFiles:
 
         It may if it owns the folder, or if the folder is empty.
         """
-        return self._is_owned() or (self.folder.is_dir() and not any(self.folder.iterdir()))
+        return self.is_owned or (self.folder.is_dir() and not any(self.folder.iterdir()))
 
     def claim(self) -> None:
         """Create the folder if needed, and make this study its owner.
@@ -104,7 +123,7 @@ class StudyFiles:
         if status.st_uid == os.geteuid() and status.st_mode & 0o022:
             self.folder.chmod(status.st_mode & ~0o022 & 0o7777)
         if self._owner_file.exists():
-            if not self._is_owned():
+            if not self.is_owned:
                 raise StudyMismatch(
                     f"{self.folder} holds the files of another study of the same name; "
                     "give this one another name or storage folder, or remove that folder if nobody needs it"
@@ -120,7 +139,7 @@ class StudyFiles:
         Returns the folder if it still exists, else None. Files that thriftune did not create stay, because a
         user may have created the folder for other purposes. Symbolic links are neither followed nor removed.
         """
-        if self._is_owned() and not self.folder.is_symlink():
+        if self.is_owned and not self.folder.is_symlink():
             trials = self.folder / "trials"
             for trial in [] if trials.is_symlink() else trials.glob("*"):
                 if re.fullmatch(r"\d+", trial.name):
@@ -137,9 +156,15 @@ class StudyFiles:
     def _owner_file(self) -> Path:
         return self.folder / "owner"
 
-    def _is_owned(self) -> bool:
-        """Return whether the owner file names this study."""
-        try:
-            return self._owner_file.read_text() == self.owner
-        except OSError:
-            return False
+
+def storage_of(spec: Spec, store: Store) -> str:
+    """Return the folder or URL where a study keeps its checkpoints; empty: in a folder beside the store.
+
+    A store that is itself in an object store keeps the checkpoints there, too.
+    """
+    return spec.storage or (store.url if is_object_url(store.url) else "")
+
+
+def objects_of(storage: str, study_id: str) -> str:
+    """Return the URL below which a study keeps its objects. `storage`: the URL of the study's setting."""
+    return str(parse_object_url(storage).child("studies").child(study_id))
