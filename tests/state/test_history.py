@@ -38,6 +38,7 @@ class Attempt:
     step: int
     end_request: type[ev.Event] | None = None
     killed: bool = False
+    saves: int = 0
 
 
 @dataclass
@@ -95,6 +96,10 @@ class World:
         one.step += 1
         more: dict[str, Any] = {} if latency is None else {"latency": latency}
         self.send(self.table.a_report(one.trial, one.step, loss, saved=saved, **more))
+
+    def save(self, one: Attempt, step: int, partial: bool) -> None:
+        one.saves += 1
+        self.send(self.table.a_checkpoint(one.trial, step, one.saves, partial=partial))
 
     def end(self, one: Attempt) -> None:
         del self.live[one.trial]
@@ -198,6 +203,21 @@ class Walk(RuleBasedStateMachine):
             self.world.report(one, loss, saved, latency)
 
     @precondition(is_driven)
+    @rule(data=st.data(), ago=st.integers(0, 2), partial=st.booleans())
+    def a_checkpoint_is_complete(self, data: st.DataObject, ago: int, partial: bool) -> None:
+        """An upload takes a while, so the checkpoint may be of an earlier step, or of one without a report."""
+        if not (one := self.one(data)):
+            return
+        trial, step = self.table.trial(one.trial), max(0, one.step - ago)
+        before = trial.resume_step, trial.resume_partial
+        self.world.save(one, step, partial)
+        if any(report.step == step for report in trial.reports) or (partial and step == 0):
+            assert (trial.resume_step, trial.resume_partial) == (step, partial)
+            assert trial.checkpoints[-1].step == step
+        else:
+            assert (trial.resume_step, trial.resume_partial) == before
+
+    @precondition(is_driven)
     @rule(data=st.data())
     def ends(self, data: st.DataObject) -> None:
         if one := self.one(data):
@@ -274,7 +294,10 @@ class Walk(RuleBasedStateMachine):
         for one in list(self.world.live.values()):
             last = data.draw(st.sampled_from(["nothing", "report", "end", "fail"]))
             if last != "nothing":
-                unheard.append(self.table.a_report(one.trial, one.step + 1, loss, saved=True))
+                saved = data.draw(st.sampled_from([None, False, True]))  # None: with the report
+                unheard.append(self.table.a_report(one.trial, one.step + 1, loss, saved=saved is None))
+                if saved is not None:
+                    unheard.append(self.table.a_checkpoint(one.trial, one.step + 1, 99, partial=saved))
             if last == "end":
                 unheard.append(self.table.an_end(one.trial, cut=one.end_request is not None))
             if last == "fail":
@@ -295,17 +318,30 @@ class Walk(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def something_comes_twice(self, data: st.DataObject) -> None:
-        once = (ev.Reported, ev.Ended, ev.Failed, ev.Killed, ev.Lost, ev.Warned, ev.Enqueued, ev.ResultAdded)
-        if sent := [event for event in self.world.sent if isinstance(event, once)]:
+        ends = (ev.Ended, ev.Failed, ev.Killed, ev.Lost)
+        once = (ev.Reported, ev.CheckpointSaved, *ends, ev.Warned, ev.Enqueued, ev.ResultAdded)
+        sent = [event for event in self.world.sent if isinstance(event, once) and not self.is_early(event)]
+        if sent:
             assert self.table.dropped(data.draw(st.sampled_from(sent)))
 
-    @rule(trial=st.integers(-2, 9), ago=st.integers(1, 3), kind=st.sampled_from(["report", "end", "fail", "lose"]))
+    def is_early(self, event: ev.Event) -> bool:
+        """Return whether it is a checkpoint that was ignored, as its step had no report, and may count now."""
+        if not isinstance(event, ev.CheckpointSaved):
+            return False
+        return all(each.name != event.name for each in self.table.trial(event.trial).checkpoints)
+
+    @rule(
+        trial=st.integers(-2, 9),
+        ago=st.integers(1, 3),
+        kind=st.sampled_from(["report", "save", "end", "fail", "lose"]),
+    )
     def something_comes_late(self, trial: int, ago: int, kind: str) -> None:
         known = 0 <= trial < len(self.table.history.trials)
         attempt = self.table.trial(trial).attempts - ago if known else ago
         now = self.table.now
         late: dict[str, ev.Event] = {
             "report": ev.Reported(now, trial, attempt, 99, 1, {"loss": 0.0}, True),
+            "save": ev.CheckpointSaved(now, trial, attempt, f"{attempt}-late/000001", 1),
             "end": ev.Ended(now, trial, attempt, 1.0),
             "fail": ev.Failed(now, trial, attempt, "raised", "late"),
             "lose": ev.Lost(now, trial, attempt, "late"),
@@ -403,6 +439,50 @@ TestWalk = Walk.TestCase
 TestWalk.settings = settings(
     max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+# --- stored checkpoints -----------------------------------------------------------------------------------
+
+
+def test_a_report_counts_as_saved_once_its_checkpoint_is_complete() -> None:
+    table = Table(trials=1)
+    table.report(0, 1, 0.5)
+    table.report(0, 2, 0.4)
+    assert table.trial(0).resume_step == 0
+    table(table.a_checkpoint(0, 1, 1))
+    trial = table.trial(0)
+    assert [report.saved for report in trial.reports] == [True, False]
+    assert trial.resume_step == 1
+    assert table.dropped(table.a_checkpoint(0, 1, 1))
+    assert table.dropped(table.a_checkpoint(0, 3, 2))  # no report of step 3 is known
+
+
+def test_a_partial_checkpoint_counts_until_its_step_is_saved() -> None:
+    table = Table(trials=1)
+    table(table.a_checkpoint(0, 0, 1, partial=True))
+    trial = table.trial(0)
+    assert (trial.resume_step, trial.resume_partial) == (0, True)
+    table.report(0, 1, 0.5)
+    assert trial.resume_partial  # the report was not saved
+    table(table.a_checkpoint(0, 1, 2))
+    assert (trial.resume_step, trial.resume_partial) == (1, False)
+    table(table.a_checkpoint(0, 1, 3, partial=True))
+    assert (trial.resume_step, trial.resume_partial) == (1, True)
+    assert trial.reports[0].saved
+    table.report(0, 2, 0.4, saved=True)
+    assert (trial.resume_step, trial.resume_partial) == (2, False)
+
+
+def test_the_next_attempt_resumes_from_the_last_checkpoint_of_a_lost_one() -> None:
+    table = Table(trials=1)
+    table.report(0, 1, 0.5)
+    late = table.a_checkpoint(0, 1, 1)
+    assert table(table.a_checkpoint(0, 1, 2, partial=True)) == []
+    table.lose(0)
+    trial = table.trial(0)
+    assert (trial.attempts, trial.resumed_from, trial.resume_partial) == (2, 1, True)
+    assert table.dropped(late)  # of an attempt that is over
+    assert [each.attempt for each in trial.checkpoints] == [1]
 
 
 # --- queries ----------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping.protocol import Stopper
+from thriftune.training.checkpoint_objects import checkpoint_name
 
 SPACE = Space({"lr": Float(1e-4, 1e-1, log=True), "act": Choice(["relu", "tanh"])})
 START = 1_700_000_000.0
@@ -144,6 +145,14 @@ class Table:
 
     def report(self, trial: int, step: int, loss: float | None = None, **how: Any) -> list[str]:
         return self(self.a_report(trial, step, loss, **how))
+
+    def a_checkpoint(
+        self, trial: int, step: int, number: int, *, partial: bool = False, attempt: int | None = None
+    ) -> ev.CheckpointSaved:
+        """Return the event of an attempt's checkpoint. `number`: counts the checkpoints of the attempt."""
+        attempt = self._attempt(trial, attempt)
+        name = checkpoint_name(attempt, "3fa9c1d2", number)
+        return ev.CheckpointSaved(self.now, trial, attempt, name, step, partial, 1000, 0.5)
 
     def an_end(self, trial: int, *, cut: bool = False, attempt: int | None = None) -> ev.Ended:
         return ev.Ended(self.now, trial, self._attempt(trial, attempt), 0.1, cut)

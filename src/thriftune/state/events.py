@@ -74,10 +74,13 @@ class DriverStarted(Event):
     """A driver started to run the study.
 
     Written by the driver. All attempts that an earlier driver left running are lost, and a new drive begins.
+
+    - `drive`: the id of the new drive, for the names of its checkpoints. Logs of older versions do not have it.
     """
 
     pid: int
     host: str
+    drive: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +280,8 @@ class CheckpointSaved(Event):
     """A checkpoint of a trial is complete, after its report or in the middle of a step.
 
     Written by the worker when a checkpoint was uploaded, or by the driver that has found one of a lost worker. The
-    next attempt of the trial can resume from it. A checkpoint in a folder that is complete when its step is
+    next attempt of the trial can resume from it, and the report of its step counts as saved. It is ignored if the
+    step has no report. A checkpoint in a folder that is complete when its step is
     reported has no such event; see Reported.saved.
 
     - `name`: the checkpoint's name, which no other checkpoint of the trial has.

@@ -76,6 +76,17 @@ def _check_values(state: StudyState, trial: TrialRecord) -> None:
     steps = [report.step for report in trial.reports]
     assert steps == sorted(set(steps))
     assert not trial.resume_step or trial.resume_step in steps
+    _check_checkpoints(trial)
+
+
+def _check_checkpoints(trial: TrialRecord) -> None:
+    names = [each.name for each in trial.checkpoints]
+    assert len(names) == len(set(names))
+    steps = {report.step for report in trial.reports}
+    assert all(each.step in steps or (each.partial and each.step == 0) for each in trial.checkpoints)
+    newest = trial.checkpoints[-1] if trial.checkpoints else None
+    assert not trial.resume_partial or (newest is not None and newest.partial)
+    assert not trial.resume_partial or (newest is not None and newest.step == trial.resume_step)
 
 
 def _best_value(state: StudyState, reports: Sequence[Report]) -> float | None:

@@ -95,7 +95,7 @@ class Spec(StoredSettings):
     engine: str = "local"
     engine_options: Mapping[str, Any] = field(default_factory=dict)
     system: Mapping[str, Any] | None = None  # how trials may be tuned to their machine; None: not at all
-    storage: str = ""  # the folder for checkpoints and output; empty: beside the store
+    storage: str = ""  # the folder or object store for checkpoints and output; empty: beside the store
     data: Mapping[str, str] = field(default_factory=dict)  # the URL or absolute path of each dataset, by name
     code: Mapping[str, str] = field(default_factory=dict)  # fingerprints of the trials' code and data, by kind
     moved_from: str = ""  # if the study was renamed: its earlier name, which its folder may still have

@@ -57,7 +57,7 @@ def _apply_reported(state: StudyState, event: ev.Reported) -> bool:
     else:
         changed = _add_report(trial, event, state.value_rule)
     if event.saved:
-        trial.resume_step = event.step
+        trial.resume_step, trial.resume_partial = event.step, False
     if not state.needed_metrics.isdisjoint(changed):
         set_values(state, trial, trial.reports)
     return True
@@ -115,13 +115,16 @@ def _apply_checkpoint_saved(state: StudyState, event: ev.CheckpointSaved) -> boo
     trial = running_trial(state, event)
     if trial is None or any(each.name == event.name for each in trial.checkpoints):
         return False
+    index = bisect_left(trial.reports, event.step, key=attrgetter("step"))
+    reported = index < len(trial.reports) and trial.reports[index].step == event.step
+    # Before the first report there is nothing to resume from, unless the first step was saved in its middle.
+    if not reported and (event.step > 0 or not event.partial):
+        return False
     stored = event.name, event.attempt, event.step, event.partial, event.size_bytes, event.upload_seconds
     trial.checkpoints.append(StoredCheckpoint(*stored))
-    trial.resume_step = event.step
+    trial.resume_step, trial.resume_partial = event.step, event.partial
     if not event.partial:
-        index = bisect_left(trial.reports, event.step, key=attrgetter("step"))
-        if index < len(trial.reports) and trial.reports[index].step == event.step:
-            trial.reports[index] = trial.reports[index]._replace(saved=True)
+        trial.reports[index] = trial.reports[index]._replace(saved=True)
     return True
 
 

@@ -110,11 +110,13 @@ class FoundModel(NamedTuple):
     - `folder`: the folder of the model; None if the trial has none.
     - `step`: the step of its checkpoint; None if the trial has no model, or a command wrote it without a report.
     - `passed_over`: a sentence for each checkpoint that could not be used.
+    - `where`: the folder as a text. For a model in an object store that was not fetched, its place there.
     """
 
     folder: Path | None
     step: int | None
     passed_over: tuple[str, ...] = ()
+    where: str = ""
 
 
 class TrialFiles(Protocol):
@@ -195,6 +197,7 @@ class TrialRecord(ConfigAccess):
     seconds: float = 0.0  # total time of all past attempts
     seconds_before_retry: float = 0.0  # the part of `seconds` before the last Retry; limits ignore it
     resume_step: int = 0  # the last step with a recorded checkpoint
+    resume_partial: bool = False  # the newest checkpoint is of the middle of the step after resume_step
     resumed_from: int = 0  # the step from which the current or last attempt resumed
     step_before_attempt: int = 0  # the highest step that earlier attempts reported
     last_report_number: int = 0  # Reported.number of the current attempt's last report
@@ -254,7 +257,8 @@ class TrialRecord(ConfigAccess):
         Returns None if nothing was saved. If a trial's best value counts, this is the checkpoint of the best saved
         step, else of the last saved step. For a command that saves no checkpoints with its reports, it is the
         folder THRIFTUNE_CHECKPOINT_DIR, if the command wrote anything to it. Every byte is checked. A corrupt
-        checkpoint is skipped with a warning.
+        checkpoint is skipped with a warning. If the study keeps its checkpoints in an object store, this one is
+        fetched into a folder of this machine, where it stays.
         """
         found = self.files.find_model(self)
         for sentence in found.passed_over:
@@ -263,7 +267,7 @@ class TrialRecord(ConfigAccess):
 
     @property
     def checkpoint_step(self) -> int | None:
-        """Return the step of `checkpoint`.
+        """Return the step of `checkpoint`, which is verified as well.
 
         Returns None if the trial has no checkpoint, or a command wrote it without a report.
         """
