@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from thriftune.common.command_hints import how_to_resume, resume_hint
 from thriftune.errors import SettingError, StoreError, StudyFailed, StudyInterrupted
 from thriftune.launch.changed_code import check_code
 from thriftune.launch.fingerprint import of_target
+from thriftune.launch.object_storage import open_checkpoints
 from thriftune.launch.renaming import settle
 from thriftune.launch.runtime import Runtime, open_runtime
 from thriftune.launch.send_code import send_code
@@ -92,6 +94,8 @@ def drive(
             spec = with_current_imports(store, spec, stored["train"], on_change, view.say)
         searcher = searcher or SEARCHERS.make(spec.searcher, spec.searcher_options)
         stopper = stopper or _stopping_rule(spec)
+        drive_id = secrets.token_hex(4)
+        checkpoints = open_checkpoints(files.objects, spec, drive_id) if files.objects else None
         files.claim()
         if message := remark():
             view.note(message)
@@ -110,7 +114,17 @@ def drive(
             conductor = Conductor(runtime.spec, history, searcher, runtime.provisioner, stopper, tuner)
             if not history.trials:
                 _show_first_remarks(spec, history, view)
-            halted = Driver(store, conductor, runtime.engine, runtime.cloud, clock, view, callbacks).run()
+            halted = Driver(
+                store,
+                conductor,
+                runtime.engine,
+                runtime.cloud,
+                clock,
+                view,
+                callbacks,
+                drive=drive_id,
+                checkpoints=checkpoints,
+            ).run()
             for line in history.unread.sentences() if halted is None else ():
                 view.say(line)
     _raise_if_stopped(store, spec, history, halted)

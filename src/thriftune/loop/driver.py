@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol, Self
 
 from thriftune.clouds.protocol import Cloud
@@ -16,7 +17,9 @@ from thriftune.errors import StoreFull
 from thriftune.loop.callbacks import Callbacks
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.failures import failure_text
+from thriftune.loop.kept_checkpoints import resumable
 from thriftune.loop.signals import stop_on_signals
+from thriftune.loop.study_checkpoints import StudyCheckpoints
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, data_sources
@@ -73,7 +76,11 @@ class Driver:
         clock: Clock,
         view: View,
         callbacks: Callbacks | None = None,
+        *,
+        drive: str = "",
+        checkpoints: StudyCheckpoints | None = None,
     ) -> None:
+        """`drive`: the id of this drive. `checkpoints`: of a study that keeps them in an object store."""
         self._store = store
         self._conductor = conductor
         self._engine = engine
@@ -81,6 +88,8 @@ class Driver:
         self._clock = clock
         self._view = view
         self._callbacks = callbacks if callbacks is not None and callbacks.during else None
+        self._drive = drive
+        self._checkpoints = checkpoints
         self._callback_error: Exception | None = None  # the first error; no callback is called after it
         self._interrupted: str | None = None  # what asks the study to stop: Ctrl-C, a signal, a command
         self._requests_read_at = float("-inf")
@@ -108,11 +117,15 @@ class Driver:
         try:
             self._store.take_requests(self._spec.name)  # drops requests that were meant for an earlier driver
             # Reports that the last driver's workers made come first: starting this driver ends those attempts.
-            self._process(self._engine.recover(), self._clock.now())
+            self._process(self._with_found(self._engine.recover()), self._clock.now())
+            if self._checkpoints is not None and self._history.running:
+                self._process(self._checkpoints.left_by_killed_driver(self._history), self._clock.now())
             self._engine.open()
             now = self._clock.now()
-            started = ev.DriverStarted(now, os.getpid(), socket.gethostname())
+            started = ev.DriverStarted(now, os.getpid(), socket.gethostname(), self._drive)
             with stop_on_signals(self._stop_on_signal):
+                if self._checkpoints is not None:
+                    self._checkpoints.sweep(self._history)
                 self._process([started, *self._with_last_reports(self._cloud.open(now))], now)
                 self._loop()
             halted = self._conductor.halted if self._history.finish_reason is None else None
@@ -123,6 +136,9 @@ class Driver:
             return halted
         finally:
             self._engine.close()
+            if self._checkpoints is not None:
+                self._checkpoints.close()
+                self._show_messages(self._checkpoints)
 
     def _loop(self) -> None:
         history = self._history
@@ -136,7 +152,9 @@ class Driver:
                     self._interrupted = "thriftune stop"
             if self._interrupted and history.stop_requested_by is None:
                 events.append(ev.StopRequested(now, self._interrupted))
-            self._process([*events, *self._with_last_reports(self._cloud.poll_events(now))], now)
+            self._process(self._with_found([*events, *self._with_last_reports(self._cloud.poll_events(now))]), now)
+            if self._checkpoints is not None:
+                self._show_messages(self._checkpoints)
         self._view.update(history, list, self._clock.now())
 
     def _with_last_reports(self, events: list[ev.Event]) -> list[ev.Event]:
@@ -147,6 +165,14 @@ class Driver:
         lost = [event.machine for event in events if isinstance(event, ev.MachineLost)]
         last = (event for machine in lost for event in self._engine.machine_lost(machine))
         return [*(event for event in last if not isinstance(event, ev.Lost)), *events]
+
+    def _with_found(self, events: list[ev.Event]) -> list[ev.Event]:
+        """Put what lost attempts have saved in the object store before their ends."""
+        return events if self._checkpoints is None else self._checkpoints.with_found(events, self._history)
+
+    def _show_messages(self, checkpoints: StudyCheckpoints) -> None:
+        for message in checkpoints.take_messages():
+            self._view.say(message)
 
     def _seconds_to_wait(self) -> float:
         now = self._clock.now()
@@ -163,6 +189,8 @@ class Driver:
                 self._record(entries, log, now, last)
             self._sync_if_due(log, now, last)
             events = self._carry_out(log, now)
+            if log and self._checkpoints is not None:
+                self._checkpoints.take_in(log, self._history)
             if log and self._callbacks is not None:  # only now, as trials wait for the above
                 self._call_back(self._callbacks, log, ended)
             if not events:
@@ -216,7 +244,7 @@ class Driver:
         for entry in log:
             match entry:
                 case ev.Place(trial=trial, machine=machine) if machine != ev.OUTSIDE:
-                    run = make_run(self._spec, self._history, trial, measured=self._conductor.tunes)
+                    run = self._make_run(trial)
                     self._engine.start(run, entry.workers or {machine: 1})
                 case ev.Move() | ev.Pause() | ev.Stop():
                     self._engine.request_end(entry.trial, entry.attempt)
@@ -256,6 +284,15 @@ class Driver:
                 if type(entry) is ev.Reported:
                     self._engine.acknowledge_report(entry.trial, entry.attempt, entry.number)
         return caused
+
+    def _make_run(self, trial: int) -> Run:
+        run = make_run(self._spec, self._history, trial, measured=self._conductor.tunes)
+        if self._checkpoints is None:
+            return replace(run, drive=self._drive)
+        given = resumable(self._history.trials[trial], self._spec.keep)
+        self._checkpoints.give(self._history.trials[trial], given)
+        names = tuple((each.name, each.step) for each in given)
+        return replace(run, drive=self._drive, objects=self._checkpoints.url, checkpoints=names)
 
     def _show_meter(self, entry: ev.UsageMeasured | ev.SetKnobs) -> None:
         """Note once how usage is measured, as machines differ in what they can count."""
@@ -308,6 +345,7 @@ def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = Fa
         attempt=trial.attempts,
         config=trial.config,
         resume_step=trial.resume_step,
+        resume_partial=trial.resume_partial,
         objectives=tuple(objective.metric for objective in spec.objectives),
         max_steps=spec.max_steps,
         seed=(spec.seed * 1_000_003 + trial.id) % 2**32,
