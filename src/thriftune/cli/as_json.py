@@ -51,7 +51,7 @@ def trial_json(trial: TrialRecord, history: History, has_driver: bool) -> dict[s
         "failures": trial.failures,
         "losses": trial.losses,
         "resume_step": trial.resume_step,
-        "checkpoint": None if model.folder is None else str(model.folder),
+        "checkpoint": model.where or None,
         "checkpoint_step": model.step,
         "cut_because": trial.end_reason,
         "created_at": trial.created_at,
@@ -78,7 +78,7 @@ def model_json(model: BestModel) -> dict[str, Any]:
         "trial": model.trial.id,
         "step": model.step,
         "value": model.value,
-        "checkpoint": str(model.checkpoint),
+        "checkpoint": model.where,
     }
 
 

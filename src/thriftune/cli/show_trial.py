@@ -29,7 +29,7 @@ def show_trial(console: Console, trial: TrialRecord, result: Result, has_driver:
     if (model := find_model(trial, verify=False)).folder is not None:
         of_step = "" if model.step is None else f" of step {model.step}"
         # On one line, so that the path can be copied.
-        console.print(Text(f"model{of_step}: {model.folder}"), soft_wrap=True)
+        console.print(Text(f"model{of_step}: {model.where}"), soft_wrap=True)
     curve = learning_curve(trial, spec.metric)
     if len(curve) > 1:
         section(console, f"{spec.metric} by step")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyNotFound
+from thriftune.launch.object_storage import delete_objects
 from thriftune.launch.renaming import rename_study
 from thriftune.loop.callbacks import in_callback
 from thriftune.results.loading import load_spec
@@ -88,13 +89,20 @@ def check_idle(store: Store, name: str) -> None:
 
 
 def delete_study(store: Store, name: str) -> str:
-    """Delete the study and its files. Return a sentence about what could not be deleted; empty if all was."""
+    """Delete the study and its files. Return a sentence about what could not be deleted; empty if all was.
+
+    Its objects in an object store go first. If they cannot be deleted, an ObjectStoreError is raised. The study
+    then stays, so that this can be called again.
+    """
     files: StudyFiles | None
     try:
         files = StudyFiles.of(load_spec(store, name), store)
     except StudyDamaged:
         files = None
     check_idle(store, name)
+    if files is not None and files.objects:
+        with store.drive(name):
+            delete_objects(files.objects, name)
     store.delete(name)
     if files is None:
         return f"its settings were damaged, so its files stay, by default in {store.folder / name}"

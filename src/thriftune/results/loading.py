@@ -9,7 +9,7 @@ from dataclasses import fields
 from reprlib import repr as short
 
 from thriftune.errors import StudyDamaged
-from thriftune.results.models import FILES_ON_DISK
+from thriftune.results.models import files_of_trials
 from thriftune.state.event_checks import CHECKS
 from thriftune.state.history import History
 from thriftune.state.spec import KINDS, Spec, Target
@@ -38,7 +38,8 @@ def load_history(store: Store, spec: Spec) -> History:
 
 def new_history(store: Store, spec: Spec) -> History:
     """Return an empty history of the study, whose trials can find their files."""
-    return spec.new_history(str(StudyFiles.of(spec, store).folder), FILES_ON_DISK)
+    files = StudyFiles.of(spec, store)
+    return spec.new_history(str(files.folder), files_of_trials(files))
 
 
 def catch_up(history: History, store: Store, name: str) -> History:

@@ -1,7 +1,8 @@
 """Search for the checkpoint of a trial's value (its model), and for the best model of a study.
 
 The log lists the steps that have a checkpoint. A step that was saved but not reported is never used: its worker
-was killed in between. A damaged checkpoint is skipped, and the next best one is used.
+was killed in between. A damaged checkpoint is skipped, and the next best one is used. Models in an object store
+are fetched when they are verified; see saved_models.py.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from thriftune.common.callables import one_argument_problem
 from thriftune.errors import NoBestTrial, NoCheckpoint, SettingError
+from thriftune.object_store.opening import open_objects
+from thriftune.results.saved_models import ModelsInFolder, ModelsInObjectStore, SavedModels, cache_folder
 from thriftune.state.reports import counted_reports
 from thriftune.state.trial_record import FoundModel, Report, State, TrialFiles, TrialRecord
 from thriftune.store.output_files import attempts_with_output, read_output
-from thriftune.training.checkpoints import Checkpoints, in_sentences
+from thriftune.store.study_files import StudyFiles
+from thriftune.training.checkpoints import in_sentences
 from thriftune.training.saved_steps import SavedStep, saved_steps
 
 if TYPE_CHECKING:
@@ -32,13 +36,15 @@ class BestModel:
 
     - `trial`: the trial that saved the model; it may have been stopped early, or have trained further since.
     - `step`, `value`: the step after which the model was saved, and the objective at that step.
-    - `checkpoint`: the folder that the model was saved into.
+    - `checkpoint`: the folder that the model was saved into, or fetched into from an object store.
+    - `where`: the same as a text. In a list of models that were not fetched, the place in the object store.
     """
 
     trial: TrialRecord
     step: int
     value: float
     checkpoint: Path
+    where: str = ""
 
     def load(self, function: Callable[[Path], T]) -> T:
         """Call `function(folder)` with the checkpoint's folder and return what it returns."""
@@ -57,24 +63,22 @@ def find_model(trial: TrialRecord, *, verify: bool = True) -> FoundModel:
 
     If the best value counts, it is the checkpoint with the best value, else the last one. A trial without
     checkpoints may have run a command, which wrote into the folder that THRIFTUNE_CHECKPOINT_DIR names. `verify`
-    reads every byte.
+    reads every byte, and fetches a model that is in an object store.
     """
     if not trial.folder:
         return FoundModel(None, None)
-    checkpoints = _checkpoints(trial)
-    steps_on_disk = set(checkpoints.steps())  # few of the saved steps, because old checkpoints are deleted
+    models = _saved_models(trial)
     flaws: list[tuple[int, str]] = []
-    for step, attempt in _candidates(trial) if steps_on_disk else ():
-        if step not in steps_on_disk:
-            continue
-        folder, flaw = checkpoints.find(step, attempt, verify=verify)
-        if folder is not None and flaw is None:
-            return FoundModel(folder, step, _with_trial(trial, in_sentences(flaws, f"using step {step}")))
-        if folder is not None and flaw is not None:
-            flaws.append((step, flaw))
-    command_folder = Path(trial.folder) / "state"
-    if not flaws and any(path.is_file() for path in command_folder.rglob("*")):
-        return FoundModel(command_folder, None)
+    for step, attempt in _candidates(trial):
+        model = models.find(step, attempt, verify=verify)
+        if model is not None and model.flaw is None:
+            passed_over = _with_trial(trial, in_sentences(flaws, f"using step {step}"))
+            return FoundModel(model.folder, step, passed_over, model.where)
+        if model is not None and model.flaw is not None:
+            flaws.append((step, model.flaw))
+    of_command = None if flaws else models.of_command(verify=verify)
+    if of_command is not None and of_command.flaw is None:
+        return FoundModel(of_command.folder, None, (), of_command.where)
     return FoundModel(None, None, _with_trial(trial, in_sentences(flaws, "no other one is left")))
 
 
@@ -98,8 +102,9 @@ def check_loader(function: object) -> None:
         raise SettingError(f"load: {name}() {why}; it is called with one, the checkpoint's folder")
 
 
-def _checkpoints(trial: TrialRecord) -> Checkpoints:
-    return Checkpoints(Path(trial.folder) / "checkpoints")
+def _saved_models(trial: TrialRecord) -> SavedModels:
+    files = trial.files
+    return files.saved_models(trial) if isinstance(files, _ModelFiles) else ModelsInFolder(Path(trial.folder))
 
 
 def _reports_for_value(trial: TrialRecord) -> Sequence[Report]:
@@ -135,8 +140,9 @@ def why_no_model(trial: TrialRecord) -> str:
     if not trial.folder:
         return f"trial {trial.id} has no checkpoint: its folder is not known; load its study from a store"
     if any(report.saved for report in trial.reports):
+        where = "the object store" if trial.checkpoints else f"{trial.folder}/checkpoints"
         return (
-            f"trial {trial.id} has no good checkpoint left in {trial.folder}/checkpoints; "
+            f"trial {trial.id} has no good checkpoint left in {where}; "
             "if its study is running or was renamed since, load it again"
         )
     return (
@@ -146,16 +152,33 @@ def why_no_model(trial: TrialRecord) -> str:
     )
 
 
-class _FilesOnDisk:
-    """Reads the files in trials' folders, for the trial records of a study that was loaded from a store."""
+class _ModelFiles:
+    """Reads the files of trials of a study that was loaded from a store."""
 
     find_model = staticmethod(find_model)
     load_model = staticmethod(load_model)
     read_output = staticmethod(read_output)
     attempts_with_output = staticmethod(attempts_with_output)
 
+    def saved_models(self, trial: TrialRecord) -> SavedModels:
+        """Return the saved models of a trial."""
+        return ModelsInFolder(Path(trial.folder))
 
-FILES_ON_DISK: TrialFiles = _FilesOnDisk()
+
+class _ModelFilesInObjectStore(_ModelFiles):
+    """The same for a study whose checkpoints are in an object store. Its output is in the trials' folders."""
+
+    def __init__(self, files: StudyFiles) -> None:
+        self._study = files
+
+    def saved_models(self, trial: TrialRecord) -> SavedModels:
+        cache = cache_folder(Path(trial.folder), self._study.owner, owned=self._study.is_owned)
+        return ModelsInObjectStore(trial, self._study.objects, open_objects, cache)
+
+
+def files_of_trials(files: StudyFiles) -> TrialFiles:
+    """Return what reads the files of a study's trials."""
+    return _ModelFilesInObjectStore(files) if files.objects else _ModelFiles()
 
 
 # --- the best model of a study ----------------------------------------------------------------------------
@@ -178,19 +201,17 @@ def find_best_model(history: History, *, verify: bool = True) -> tuple[BestModel
         for saved in saved_steps(_reports_for_value(trial), history.metric, history.constraints)
         if saved.feasible
     ]
-    steps_on_disk: dict[int, set[int]] = {}  # by trial id
+    saved_models: dict[int, SavedModels] = {}  # by trial id
     skipped: list[str] = []
     for _, _, trial_id, saved in sorted(candidates):
         trial = history.trials[trial_id]
-        if trial_id not in steps_on_disk:
-            steps_on_disk[trial_id] = set(_checkpoints(trial).steps())
-        if saved.step not in steps_on_disk[trial_id]:
-            continue
-        folder, flaw = _checkpoints(trial).find(saved.step, saved.attempt, verify=verify)
-        if folder is not None and flaw is None and saved.value is not None:
-            return BestModel(trial, saved.step, saved.value, folder), tuple(skipped)
-        if folder is not None and flaw is not None:
-            skipped += _with_trial(trial, in_sentences([(saved.step, flaw)], "using the next best model"))
+        if trial_id not in saved_models:
+            saved_models[trial_id] = _saved_models(trial)
+        model = saved_models[trial_id].find(saved.step, saved.attempt, verify=verify)
+        if model is not None and model.flaw is None and saved.value is not None:
+            return BestModel(trial, saved.step, saved.value, model.folder, model.where), tuple(skipped)
+        if model is not None and model.flaw is not None:
+            skipped += _with_trial(trial, in_sentences([(saved.step, model.flaw)], "using the next best model"))
     return None, tuple(skipped)
 
 
