@@ -16,9 +16,11 @@ from heapq import heapify, heapreplace
 from typing import ClassVar, NamedTuple
 
 from thriftune.errors import SettingError
+from thriftune.market.survival import ScaledSurvival
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HOUR, HazardEstimator
 from thriftune.provisioning.protocol import Provisioner
+from thriftune.provisioning.save_interval import UploadTimes, seconds_until_save
 from thriftune.provisioning.step_time_estimator import StepTimeEstimator
 from thriftune.provisioning.workload import StudyWorkload
 from thriftune.state import events as ev
@@ -73,6 +75,7 @@ class RentingPolicy(Provisioner):
         self.workload = workload
         self.step_times = StepTimeEstimator(machine_types, workload.seconds_per_step)
         self.hazards = HazardEstimator(machine_types)
+        self.upload_times = UploadTimes()
         self._lanes_key = (-1, -1)  # entries and trials of the history that `_lanes` is from
         self._lanes: dict[int, float] = {}  # a cache: trial -> steps of its lane
         self._next_check = -math.inf
@@ -217,19 +220,35 @@ class RentingPolicy(Provisioner):
         return trial.end_request is not None and trial.end_reason == MOVE_REASON
 
     def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:
-        """Return Young and Daly's time between saves in seconds, or None.
+        """Return the time between saves in seconds, or None.
 
         The result is None on an on-demand machine, and if an interruption notice leaves time for a step and a
-        save.
+        save. Otherwise it is Young and Daly's time for the stated `save_seconds`. If uploads to an object store
+        were measured, it is the time until the first save of the best schedule for them.
         """
         present = history.machines[machine]
         machine_type = self.machine_types[present.offer]
         step = self.step_times.seconds(trial, machine_type.name, history)
-        if machine_type.is_on_demand or self.workload.can_save_within(machine_type.notice_seconds, step):
+        upload = self.upload_times.seconds(trial, machine_type.name, history)
+        save_seconds = max(self.workload.save_seconds, upload or 0.0)
+        if machine_type.is_on_demand or self.workload.can_save_within(
+            machine_type.notice_seconds, step, save_seconds
+        ):
             return None
         now = history.last_at
+        if upload is not None and machine_type.survival is not None:
+            correction = self.hazards.correction(machine_type, history, now)
+            every = seconds_until_save(
+                step * self.steps_left(trial, history) if history.max_steps is not None else math.inf,
+                save_seconds,
+                self.workload.restart_seconds,
+                present.seconds(now),
+                ScaledSurvival(machine_type.survival, correction),
+            )
+            if every is not None:
+                return every
         hazard = self.hazards.hazard(machine_type, history, now, present.max_price, age_hours(present, now))
-        seconds = self.workload.save_interval_hours(hazard) * HOUR
+        seconds = self.workload.save_interval_hours(hazard, save_seconds) * HOUR
         return seconds if math.isfinite(seconds) else None
 
     def react(self, event: ev.Event, history: History) -> Iterable[ev.Decision]:

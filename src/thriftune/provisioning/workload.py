@@ -50,18 +50,27 @@ class StudyWorkload:
             return None
         return self.deadline_seconds - history.driven_seconds(now)
 
-    def can_save_within(self, notice_seconds: float, step_seconds: float) -> bool:
-        """Return whether a notice leaves time to finish the current step and to save."""
-        return notice_seconds + _ROUNDING_SECONDS >= step_seconds + self.save_seconds
+    def can_save_within(
+        self, notice_seconds: float, step_seconds: float, save_seconds: float | None = None
+    ) -> bool:
+        """Return whether a notice leaves time to finish the current step and to save.
 
-    def save_interval_hours(self, hazard: float) -> float:
+        `save_seconds`: the measured time to save; by default the stated one.
+        """
+        save_seconds = self.save_seconds if save_seconds is None else save_seconds
+        return notice_seconds + _ROUNDING_SECONDS >= step_seconds + save_seconds
+
+    def save_interval_hours(self, hazard: float, save_seconds: float | None = None) -> float:
         """Return Young and Daly's time between checkpoints.
 
-        `hazard` is in preemptions per hour. The result is 0 if saving takes no time, and infinite if machines are
-        never preempted.
+        The result is 0 if saving takes no time, and infinite if machines are never preempted.
+
+        - `hazard`: in preemptions per hour.
+        - `save_seconds`: the measured time to save; by default the stated one.
         """
-        if not self.save_seconds:
+        save_seconds = self.save_seconds if save_seconds is None else save_seconds
+        if not save_seconds:
             return 0.0
         if not hazard:
             return math.inf
-        return young_daly_hours(self.save_seconds / 3600.0, 1.0 / hazard)
+        return young_daly_hours(save_seconds / 3600.0, 1.0 / hazard)
