@@ -21,6 +21,7 @@ from thriftune.engines.protocol import Engine
 from thriftune.engines.ray.engine import RayEngine
 from thriftune.errors import ProfileError
 from thriftune.launch.profiling import Say, measure
+from thriftune.object_store.urls import is_object_url
 from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.placement import choose_slots
 from thriftune.planning.profile import Profile
@@ -78,7 +79,8 @@ def measure_on_cluster(
     nodes must see this folder.
     """
     target = asdict(spec.target)
-    folder = Path(spec.storage or spec.target.folder or ".")
+    storage = "" if is_object_url(spec.storage) else spec.storage
+    folder = Path(storage or spec.target.folder or ".")
     kinds = read_node_types(where.machines, where.worker, Path(spec.target.folder or "."))
     cluster = Cluster.attach(where.address)
     try:
