@@ -209,7 +209,7 @@ def test_garbage_is_collected_after_saves_and_ends() -> None:
     study.checkpoints.give(study.table.trial(0), [])
     study.table(*events)
     study.checkpoints.take_in(events, study.table.history)
-    study.checkpoints.close()
+    study.checkpoints.wait_for_garbage()
     left = sorted(key for key in study.objects.data if key.endswith(".json"))
     assert left == [manifest_key(0, checkpoint_name(1, DRIVE, number)) for number in (4, 5)]
     assert study.checkpoints.take_messages() == []
@@ -231,7 +231,7 @@ def test_what_the_running_attempt_was_given_stays_until_it_is_over() -> None:
     table(end)
     checkpoints.take_in([end], table.history)
     assert given.name not in checkpoints._wanted(table.trial(0)).names
-    checkpoints.close()
+    checkpoints.wait_for_garbage()
 
 
 def test_an_outage_is_told_once_and_its_end_too() -> None:
@@ -246,7 +246,7 @@ def test_an_outage_is_told_once_and_its_end_too() -> None:
     study.checkpoints.sweep(study.table.history)
     assert refused.wait(60.0)
     study.objects.before = lambda method, key: None
-    study.checkpoints.close()
+    study.checkpoints.wait_for_garbage()
     assert study.checkpoints.take_messages() == [
         "the credentials have expired. Old checkpoints stay until the object store can be used again.",
         "the object store can be used again",

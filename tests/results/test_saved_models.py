@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,18 @@ def test_a_study_whose_objects_cannot_be_deleted_stays(study: Study, monkeypatch
     monkeypatch.setattr(store, "delete", delete)
     delete_study(study.store, "s")
     assert study.store.studies() == []
+
+
+def test_a_store_in_an_object_store_keeps_checkpoints_there_and_deletes_them(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = study.spec.storage
+    monkeypatch.setattr(type(study.store), "url", property(lambda store: url))
+    spec = replace(study.spec, storage="")
+    assert StudyFiles.of(spec, study.store) == study.files
+    assert StudyFiles.of(replace(spec, storage="/elsewhere"), study.store).objects == ""
+    delete_study(study.store, "s")
+    assert list(study.objects.list_objects())  # the store's own work, which this one does not know
 
 
 def test_the_objects_of_a_study_do_not_move_when_it_is_renamed(study: Study) -> None:

@@ -11,11 +11,12 @@ from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyNotFoun
 from thriftune.launch.object_storage import delete_objects
 from thriftune.launch.renaming import rename_study
 from thriftune.loop.callbacks import in_callback
+from thriftune.object_store.urls import is_object_url
 from thriftune.results.loading import load_spec
 from thriftune.results.summaries import StudySummary, summaries
 from thriftune.store.opening import use_store
 from thriftune.store.protocol import DriverInfo, Store
-from thriftune.store.study_files import StudyFiles
+from thriftune.store.study_files import StudyFiles, objects_of
 
 _POLL_SECONDS = 0.1
 """Look this often whether a study has stopped."""
@@ -100,8 +101,10 @@ def delete_study(store: Store, name: str) -> str:
     except StudyDamaged:
         files = None
     check_idle(store, name)
-    if files is not None and files.objects:
-        with store.drive(name):
+    # A store in an object store deletes all that is below the study's URL there.
+    is_own = files is not None and is_object_url(store.url) and objects_of(store.url, files.owner) == files.objects
+    if files is not None and files.objects and not is_own:
+        with store.drive(name):  # no driver starts meanwhile
             delete_objects(files.objects, name)
     store.delete(name)
     if files is None:

@@ -131,6 +131,8 @@ class Driver:
             halted = self._conductor.halted if self._history.finish_reason is None else None
             now = self._clock.now()
             self._process([*self._cloud.close(now), ev.DriverStopped(now)], now, last=True)
+            if self._checkpoints is not None:
+                self._checkpoints.wait_for_garbage()
             if self._callback_error is not None:
                 raise self._callback_error
             return halted

@@ -165,6 +165,10 @@ class StudyCheckpoints:
             self._messages.put("the object store can be used again")
         self._is_down = error is not None
 
-    def close(self) -> None:
-        """Wait some seconds for the garbage that is left."""
+    def wait_for_garbage(self) -> None:
+        """Wait some seconds until all garbage is collected. Called when the drive ends in good order."""
         self._collector.close(_CLOSE_SECONDS)
+
+    def close(self) -> None:
+        """Collect no more garbage."""
+        self._collector.close(0.0)
