@@ -964,12 +964,24 @@ def test_a_trial_that_fails_too_often_after_a_pause_request_is_given_up() -> Non
 def test_the_first_pause_without_a_checkpoint_gives_a_warning() -> None:
     table = Table(slots=2, trials=2, stopper=TwoStepRule())
     assert table.report(0, 2, 0.5) == ["pause 0/1"]
+    assert table.trial(0).warnings == []  # it may save before it ends
+    table.end(0, cut=True)
     assert "paused without a checkpoint" in table.trial(0).warnings[0]
     assert table.report(1, 2, 0.4) == ["pause 1/1"]
+    table.end(1, cut=True)
     assert table.trial(1).warnings == []
     saved = Table(slots=1, trials=1, stopper=TwoStepRule())
     saved.report(0, 2, 0.5, saved=True)
+    saved.end(0, cut=True)
     assert saved.trial(0).warnings == []
+
+
+def test_a_checkpoint_whose_upload_ends_after_the_pause_request_gives_no_warning() -> None:
+    table = Table(trials=1, stopper=TwoStepRule())
+    assert table.report(0, 2, 0.5) == ["pause 0/1"]
+    table(table.a_checkpoint(0, 2, 1))
+    table.end(0, cut=True)
+    assert table.trial(0).warnings == []
 
 
 def test_a_trial_with_a_kill_request_is_not_judged() -> None:

@@ -184,7 +184,9 @@ def test_the_command_line_says_where_a_model_is_and_copies_it(study: Study, tmp_
 def test_deleting_a_study_deletes_its_objects_and_no_others(study: Study, tmp_path: Path) -> None:
     other = open_objects(f"{study.spec.storage}/studies/other")
     other.put("trials/0/x", b"x")
+    study.load().trials[0].load(read)
     assert delete_study(study.store, "s") == ""
+    assert not all_files(tmp_path / "cache")
     assert list(study.objects.list_objects()) == []
     assert [each.key for each in other.list_objects()] == ["trials/0/x"]
     assert study.store.studies() == []

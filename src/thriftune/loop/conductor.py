@@ -150,6 +150,8 @@ class Conductor:
             self._ask_provisioner(event)
 
     def _take_in(self, event: ev.Event, now: float) -> None:
+        if isinstance(event, ev.Ended) and event.cut and not self._warned_unsaved:
+            self._warn_of_unsaved_pause(event, now)
         if self.history.apply(event):
             self._log.append(event)
         elif type(event) is not ev.Tick:
@@ -164,6 +166,15 @@ class Conductor:
             case _:
                 pass
         self._ask_provisioner(event)
+
+    def _warn_of_unsaved_pause(self, event: ev.Ended, now: float) -> None:
+        """Warn if an attempt ends now that was to pause and has saved nothing. Until then, it may still upload."""
+        trial = self.history.trials[event.trial] if 0 <= event.trial < len(self.history.trials) else None
+        if trial is None or trial.end_request != "pause" or trial.attempts != event.attempt:
+            return
+        if not (trial.resume_step or trial.resume_partial):
+            self._warned_unsaved = True
+            self._take_in(ev.Warned(now, trial.id, trial.attempts, UNSAVED), now)
 
     def _ask_provisioner(self, event: ev.Event) -> None:
         """Let the policy react to an event. It may rent only while there is something to run.
@@ -223,10 +234,6 @@ class Conductor:
             why = f"converged, by {self.spec.stopping}"
             self._decide(ev.Stop(now, trial.id, trial.attempts, why, converged=True))
         elif verdict is Verdict.PAUSE:
-            saves_when_it_ends = trial.save_every != 0.0
-            if not (trial.resume_step or saves_when_it_ends or self._warned_unsaved):
-                self._warned_unsaved = True
-                self._take_in(ev.Warned(now, trial.id, trial.attempts, UNSAVED), now)
             self._decide(ev.Pause(now, trial.id, trial.attempts, f"by {self.spec.stopping}"))
 
     def _stop_at_target(self, trial: TrialRecord, now: float) -> None:

@@ -142,9 +142,17 @@ class ModelsInObjectStore:
 
 def cache_folder(trial_folder: Path, study_id: str, *, owned: bool) -> Path:
     """Return the folder for a trial's fetched checkpoints. `owned`: the study owns the trial's folder."""
-    if owned:
-        return trial_folder / _FETCHED
+    return trial_folder / _FETCHED if owned else _user_cache(study_id) / trial_folder.name
+
+
+def remove_cache(study_id: str) -> None:
+    """Remove the fetched checkpoints of a study from the user's cache. Called when it is deleted."""
+    if study_id:
+        shutil.rmtree(_user_cache(study_id), ignore_errors=True)
+
+
+def _user_cache(study_id: str) -> Path:
     home = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification requires that relative paths are ignored.
     caches = Path(home) if Path(home).is_absolute() else Path("~/.cache").expanduser()
-    return caches / "thriftune" / "checkpoints" / study_id / trial_folder.name
+    return caches / "thriftune" / "checkpoints" / study_id
