@@ -77,7 +77,7 @@ class Study:
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("THRIFTUNE_CACHE", str(tmp_path / "cache"))
     with open_store(tmp_path / "s.db") as store:
         yield Study(store, f"memory://{tmp_path.name}-{os.getpid()}/a")
 
@@ -96,7 +96,7 @@ def test_the_model_of_a_trial_is_fetched_once(study: Study, tmp_path: Path) -> N
     assert trial.load(read) == 0.1
     folder = trial.checkpoint
     assert folder is not None
-    assert folder.is_relative_to(tmp_path / "cache" / "thriftune" / "checkpoints" / study.spec.id)
+    assert folder.is_relative_to(tmp_path / "cache" / "checkpoints" / study.spec.id)
     study.objects.delete(study.keys(2))
     assert trial.load(read) == 0.1  # from the cache
     assert best_model(study.load()).load(read) == 0.1
@@ -143,7 +143,7 @@ def test_a_model_that_was_deleted_is_passed_over(study: Study) -> None:
     assert best_model(history).value == 0.3
     for step in (1, 3):
         study.objects.delete(study.keys(step))
-    shutil.rmtree(os.environ["XDG_CACHE_HOME"])
+    shutil.rmtree(os.environ["THRIFTUNE_CACHE"])
     with pytest.raises(NoCheckpoint, match="trial 0 has no good checkpoint left in the object store"):
         history.trials[0].load(read)
 

@@ -26,7 +26,6 @@ from thriftune.loop.driver import Driver, View, record
 from thriftune.loop.failures import to_retry, why_stopped
 from thriftune.loop.limits import limit_reached, nothing_left
 from thriftune.loop.signals import stopping_now
-from thriftune.object_store.urls import is_object_url, parse_object_url
 from thriftune.results.loading import load_history, load_spec
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher
@@ -40,6 +39,7 @@ from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
 from thriftune.stopping.protocol import Stopper
 from thriftune.store.protocol import Store
+from thriftune.store.study_files import storage_of
 from thriftune.system.removed import notes as removed_system_settings
 from thriftune.training.command_line import shared_folder
 
@@ -103,10 +103,11 @@ def drive(
             spec = store_function(spec, files, function)
         store.update_spec(spec.name, spec.to_json())
         target = asdict(spec.target) | {"measured": spec.system is not None}
-        storage = spec.storage or store.url
-        if spec.engine != "local" and is_object_url(storage):
-            study_url = str(parse_object_url(storage).child("studies").child(spec.id))
-            target["archive"] = send_code(spec.target, spec.files, storage, study_url, Path(store.url), view.say)
+        if spec.engine != "local" and files.objects:
+            storage = storage_of(spec, store)
+            target["archive"] = send_code(
+                spec.target, spec.files, storage, files.objects, Path(store.url), view.say
+            )
         if spec.target.kind == "pickled":
             target["where"] = str(files.function)
         with view, open_runtime(spec_with_folder, files, history, target, view.note) as runtime:

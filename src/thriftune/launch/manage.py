@@ -13,7 +13,7 @@ from thriftune.launch.renaming import rename_study
 from thriftune.loop.callbacks import in_callback
 from thriftune.object_store.urls import is_object_url
 from thriftune.results.loading import load_spec
-from thriftune.results.saved_models import remove_cache
+from thriftune.results.saved_models import remove_fetched
 from thriftune.results.summaries import StudySummary, summaries
 from thriftune.store.opening import use_store
 from thriftune.store.protocol import DriverInfo, Store
@@ -110,6 +110,6 @@ def delete_study(store: Store, name: str) -> str:
     store.delete(name)
     if files is None:
         return f"its settings were damaged, so its files stay, by default in {store.folder / name}"
-    remove_cache(files.owner)
+    remove_fetched(files.owner)
     left = files.remove()
     return f"{left} has links or files of others and stays" if left else ""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from thriftune.common.callables import one_argument_problem
 from thriftune.errors import NoBestTrial, NoCheckpoint, SettingError
 from thriftune.object_store.opening import open_objects
-from thriftune.results.saved_models import ModelsInFolder, ModelsInObjectStore, SavedModels, cache_folder
+from thriftune.results.saved_models import ModelsInFolder, ModelsInObjectStore, SavedModels, fetched_folder
 from thriftune.state.reports import counted_reports
 from thriftune.state.trial_record import FoundModel, Report, State, TrialFiles, TrialRecord
 from thriftune.store.output_files import attempts_with_output, read_output
@@ -172,7 +172,7 @@ class _ModelFilesInObjectStore(_ModelFiles):
         self._study = files
 
     def saved_models(self, trial: TrialRecord) -> SavedModels:
-        cache = cache_folder(Path(trial.folder), self._study.owner, owned=self._study.is_owned)
+        cache = fetched_folder(Path(trial.folder), self._study.owner, owned=self._study.is_owned)
         return ModelsInObjectStore(trial, self._study.objects, open_objects, cache)
 
 

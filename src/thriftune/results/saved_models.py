@@ -1,7 +1,7 @@
 """Find the saved models of a trial: in its folder, or in an object store, from which they are fetched.
 
 A fetched checkpoint stays in a cache folder, with checksums. The cache is in the trial's folder if the study owns
-that, else in $XDG_CACHE_HOME or ~/.cache, below thriftune/checkpoints.
+that, else in the user's cache of this machine.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from thriftune.common.user_cache import cache_folder
 from thriftune.errors import CheckpointError
 from thriftune.loop.kept_checkpoints import checkpoint_of
 from thriftune.object_store.protocol import ObjectMissing, ObjectStore
@@ -140,19 +141,16 @@ class ModelsInObjectStore:
         return fetched
 
 
-def cache_folder(trial_folder: Path, study_id: str, *, owned: bool) -> Path:
+def fetched_folder(trial_folder: Path, study_id: str, *, owned: bool) -> Path:
     """Return the folder for a trial's fetched checkpoints. `owned`: the study owns the trial's folder."""
-    return trial_folder / _FETCHED if owned else _user_cache(study_id) / trial_folder.name
+    return trial_folder / _FETCHED if owned else _in_user_cache(study_id) / trial_folder.name
 
 
-def remove_cache(study_id: str) -> None:
+def remove_fetched(study_id: str) -> None:
     """Remove the fetched checkpoints of a study from the user's cache. Called when it is deleted."""
     if study_id:
-        shutil.rmtree(_user_cache(study_id), ignore_errors=True)
+        shutil.rmtree(_in_user_cache(study_id), ignore_errors=True)
 
 
-def _user_cache(study_id: str) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification requires that relative paths are ignored.
-    caches = Path(home) if Path(home).is_absolute() else Path("~/.cache").expanduser()
-    return caches / "thriftune" / "checkpoints" / study_id
+def _in_user_cache(study_id: str) -> Path:
+    return cache_folder() / "checkpoints" / study_id
