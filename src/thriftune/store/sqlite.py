@@ -32,9 +32,11 @@ from thriftune.errors import (
 from thriftune.state.event_checks import is_time
 from thriftune.state.events import Codec, Event
 from thriftune.store.locks import FileLocks, LockHeld, Locks, MemoryLocks
+from thriftune.store.log_segments import Line
+from thriftune.store.messages import busy, conflict, exists, new_name_exists, not_found
 from thriftune.store.protocol import DriverInfo, StudyListing
 from thriftune.store.sqlite_errors import ADVICE, BUSY_SECONDS, error_code, translated_errors
-from thriftune.store.sqlite_schema import APPLICATION_ID, SCHEMA, VERSION
+from thriftune.store.sqlite_schema import APPLICATION_ID, CREATE_SHIPPED, SCHEMA, VERSION
 from thriftune.store.write_ahead_log import WriteAheadLog, companion_path, has_no_log, modification_stamp
 
 UPDATE_HEAD = "UPDATE heads SET entries = ?, summary = coalesce(?, summary) WHERE study = ? AND entries = ?"
@@ -93,9 +95,7 @@ class SqliteStore:
         text = json.dumps(spec)
         with self._writing() as db:
             if db.execute("SELECT 1 FROM studies WHERE name = ?", (name,)).fetchall():
-                raise StudyExists(
-                    f"study {name!r} is already in {self._where}; resume it, delete it, or take another name"
-                )
+                raise StudyExists(exists(name, self._where))
             new = "INSERT INTO studies (name, created_at, spec) VALUES (?, ?, ?)"
             study = db.execute(new, (name, at, text)).lastrowid or 0
             db.execute("INSERT INTO heads (study, entries) VALUES (?, ?)", (study, len(entries)))
@@ -142,7 +142,7 @@ class SqliteStore:
         with self._driving(name) as study:
             with self._writing() as db:
                 if db.execute("SELECT 1 FROM studies WHERE name = ?", (new,)).fetchall():
-                    raise StudyExists(f"study {new!r} is already in {self._where}; take another name")
+                    raise StudyExists(new_name_exists(new, self._where))
                 db.execute("UPDATE studies SET name = ?, spec = ? WHERE id = ?", (new, text, study))
             self._ids.pop(name, None)
             self._checkpoint()
@@ -165,10 +165,7 @@ class SqliteStore:
         with self._writing(sync=False) as db:
             if db.execute(UPDATE_HEAD, head).rowcount == 0:
                 self._ids.pop(name, None)  # the name may belong to another study now
-                raise StoreConflict(
-                    f"study {name!r} has {self.length(name)} entries in {self._where}, but its driver knows "
-                    f"of {after}: another driver wrote to it. Nothing was written; load the study again"
-                )
+                raise StoreConflict(conflict(name, self._where, self.length(name), after))
             db.executemany(ADD_ENTRY, rows)
 
     def sync(self) -> None:
@@ -195,6 +192,46 @@ class SqliteStore:
         if number < min_length and after < min_length:
             raise StudyDamaged(name, self.url, f"its log ends at entry {number}, and should have {min_length}")
         return events
+
+    def lines(self, name: str, first: int, entries: int) -> list[Line]:
+        """Return entries as they are stored, without checks. `first`: the number of the first, counted from 0."""
+        select = "SELECT kind, trial, at, body FROM log WHERE study = ? AND number BETWEEN ? AND ? ORDER BY number"
+        rows = self._rows(select, self._id(name), first + 1, first + entries)
+        return [Line(*row) for row in rows]
+
+    def shipped_by(self, name: str) -> str:
+        """Return the id of the drive that ships this log, or has shipped it last; empty if none has.
+
+        A log that was replaced since, or that another machine has continued, has another drive elsewhere.
+        """
+        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'shipped'"):
+            return ""
+        rows = self._rows("SELECT drive FROM shipped WHERE study = ?", self._id(name))
+        return str(rows[0][0]) if rows else ""
+
+    def set_shipped_by(self, name: str, drive: str) -> None:
+        """Record the id of the drive that ships this log from now on."""
+        study = self._id(name)
+        with self._writing() as db:
+            db.execute(CREATE_SHIPPED)
+            db.execute("INSERT OR REPLACE INTO shipped (study, drive) VALUES (?, ?)", (study, drive))
+
+    def replace_log(self, name: str, lines: Sequence[Line], summary: Mapping[str, Any]) -> None:
+        """Replace the whole log with entries as lines() returns them. Called by the study's driver."""
+        study, text = self._id(name), json.dumps(summary)
+        with self._writing() as db:
+            db.execute("DELETE FROM log WHERE study = ?", (study,))
+            db.executemany(ADD_ENTRY, ((study, number, *line) for number, line in enumerate(lines, 1)))
+            db.execute("UPDATE heads SET entries = ?, summary = ? WHERE study = ?", (len(lines), text, study))
+        self._checkpoint()
+
+    def listing(self, name: str) -> StudyListing:
+        """Return the data of one study for a list of studies."""
+        select = (
+            "SELECT id, CAST(name AS BLOB), created_at, CAST(spec AS BLOB), CAST(summary AS BLOB), entries "
+            "FROM studies LEFT JOIN heads ON study = id WHERE id = ?"
+        )
+        return self._listed(*self._rows(select, self._id(name))[0])
 
     def length(self, name: str) -> int:
         try:
@@ -426,11 +463,7 @@ class SqliteStore:
         return study
 
     def _not_found(self, name: str) -> str:
-        from difflib import get_close_matches  # imported here because only this error needs it
-
-        similar = get_close_matches(name, [other for (other,) in self._rows("SELECT name FROM studies")])
-        hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
-        return f"there is no study {name!r} in {self._where}{hint}"
+        return not_found(name, self._where, [other for (other,) in self._rows("SELECT name FROM studies")])
 
     # --- access to the locks ------------------------------------------------------------------------------
 
@@ -445,7 +478,7 @@ class SqliteStore:
             try:
                 stack.enter_context(self._locks.hold(study))
             except LockHeld as error:
-                raise StudyBusy(self._busy_message(name, error.holder)) from None
+                raise StudyBusy(busy(name, self.url, error.holder)) from None
             except OSError as error:
                 raise StoreError(f"store {self._where}: a study's lock cannot be taken ({error})") from error
             # An earlier holder of the lock may have deleted the study. Its lock is then removed, too.
@@ -453,13 +486,6 @@ class SqliteStore:
                 self._locks.remove(study)
                 raise StudyNotFound(self._not_found(name))
             yield study
-
-    def _busy_message(self, name: str, driver: DriverInfo) -> str:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(driver.since))
-        return (
-            f"study {name!r} is being run by process {driver.pid} on {driver.host} since {since}; "
-            f"wait for it to end, or stop it: thriftune stop {name} --store {self.url}"
-        )
 
     def _holder(self, study: int) -> DriverInfo | None:
         try:

@@ -41,3 +41,10 @@ CREATE TABLE requests (
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 """
+
+CREATE_SHIPPED = """
+CREATE TABLE IF NOT EXISTS shipped (
+    study INTEGER PRIMARY KEY REFERENCES studies(id) ON DELETE CASCADE,
+    drive TEXT NOT NULL
+)"""
+"""A table that only stores with studies in object stores have. Versions that do not know it ignore it."""
