@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from thriftune.errors import SettingError
+from thriftune.object_store.urls import is_object_url
 from thriftune.store.default_store import STORE_FILE, default_store
 from thriftune.store.protocol import Store
 
@@ -14,7 +15,8 @@ from thriftune.store.protocol import Store
 def open_store(where: str | Path | None = None, *, create: bool = True) -> Store:
     """Open a store.
 
-    - `where`: the path of a file or folder, "sqlite:///path", ":memory:", or None for the default store.
+    - `where`: the path of a file or folder, "sqlite:///path", ":memory:", the URL of an object store such as
+      "s3://bucket/prefix" or "file:///folder", or None for the default store.
     - `create`: create the store if it does not exist. Otherwise StudyNotFound is raised. Commands that only show
       studies do not create a store.
     """
@@ -25,18 +27,29 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
         where = default_store()
     if where == ":memory:":
         return SqliteStore(None)
+    if isinstance(where, str) and is_object_store(where):
+        # Imported here, so that commands on local stores do not load it.
+        from thriftune.object_store.opening import open_objects
+        from thriftune.store.object_url_store import ObjectUrlStore
+
+        return ObjectUrlStore(open_objects(where), where)
     if isinstance(where, str) and "://" in where:
         scheme, _, rest = where.partition("://")
         if scheme != "sqlite" or not rest.startswith("/") or rest == "/":
             # The error does not show the rest of the URL, which may contain a password.
             raise SettingError(
                 f"store: a {scheme}:// URL of this form is not supported; "
-                'use a path, "sqlite:///path" or ":memory:"'
+                'use a path, "sqlite:///path", ":memory:", or an object store such as "s3://bucket/prefix"'
             )
         where = rest[1:]
     path = Path(where).expanduser()
     is_folder = path.is_dir() or str(where).endswith("/")
     return SqliteStore(path / STORE_FILE if is_folder else path, create=create)
+
+
+def is_object_store(where: str) -> bool:
+    """Return whether the place of a store is in an object store."""
+    return is_object_url(where) or where.startswith("file://")
 
 
 @contextmanager
