@@ -92,7 +92,7 @@ class _Commands(click.Group):
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--store", metavar="PATH", help="Where studies are stored. You can also give it after the command.")
+@click.option("--store", metavar="PATH|URL", help="Where studies are stored. May stand after the command.")
 @click.version_option(__version__, prog_name="thriftune", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, store: str | None) -> None:

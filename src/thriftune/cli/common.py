@@ -22,7 +22,7 @@ F = Callable[..., Any]
 
 
 def store_option(command: F) -> F:
-    return click.option("--store", metavar="PATH", help="Where the study is stored.")(command)
+    return click.option("--store", metavar="PATH|URL", help="Where the study is stored.")(command)
 
 
 def json_option(command: F) -> F:

@@ -11,6 +11,7 @@ from thriftune.cli.common import existing_store, store_option, trial_of
 from thriftune.common.command_hints import logs_hint
 from thriftune.common.text import printable
 from thriftune.errors import SettingError
+from thriftune.launch.shipping import fetch_output
 from thriftune.results.loading import catch_up, load_history, load_spec
 from thriftune.results.trial_states import existing_trials, state_of
 from thriftune.show import describe
@@ -53,6 +54,7 @@ def logs_command(
         raise click.UsageError("--attempt, --rank and --follow are for one trial; choose it with --trial N")
     with existing_store(store) as opened:
         history = load_history(opened, load_spec(opened, name))
+        fetch_output(opened, name, number)
         if number is None:
             _list(history, name, opened)
             return
@@ -131,7 +133,7 @@ def _wait_for_start(history: History, number: int, attempt: int | None, name: st
             raise SettingError(f"study {name!r} stopped before trial {number} started; {existing_trials(history)}")
         if not has_driver:
             return
-        time.sleep(POLL_SECONDS)
+        time.sleep(max(POLL_SECONDS, fetch_output(store, name, number)))
 
 
 def _follow(history: History, number: int, attempt: int | None, rank: int, name: str, store: Store) -> None:
@@ -145,6 +147,7 @@ def _follow(history: History, number: int, attempt: int | None, rank: int, name:
         trial = catch_up(history, store, name).trials[number]
         trial_ended = trial.state.ended or store.driver(name) is None
         attempt_ended = trial_ended or trial.attempts > printed_attempt or trial.state is not State.RUNNING
+        pause = fetch_output(store, name, number)
         # Read after the state: then the output of an attempt that has ended is complete.
         click.echo(lines.read(is_complete=attempt_ended), nl=False)
         if trial_ended or (attempt_ended and attempt is not None):
@@ -154,7 +157,7 @@ def _follow(history: History, number: int, attempt: int | None, rank: int, name:
             lines = _OutputLines(trial.folder, printed_attempt, rank)
             click.echo(f"attempt {printed_attempt}", err=True)
         else:
-            time.sleep(POLL_SECONDS)
+            time.sleep(max(POLL_SECONDS, pause))
 
 
 class _OutputLines:

@@ -17,6 +17,7 @@ from thriftune.launch.object_storage import open_checkpoints
 from thriftune.launch.renaming import settle
 from thriftune.launch.runtime import Runtime, open_runtime
 from thriftune.launch.send_code import send_code
+from thriftune.launch.shipping import fetch_function, shipping
 from thriftune.launch.stored_function import load_function, store_function, with_current_imports
 from thriftune.launch.study_data import check_data, with_data_versions_if_found
 from thriftune.launch.warm_start import remarks
@@ -72,7 +73,7 @@ def drive(
     - `remark`: called if something is left to run; returns what to tell the user first.
     - `callbacks`: functions that this process calls; they are not stored.
     """
-    with stopping_now(spec.name, store.url), store.drive(spec.name):
+    with stopping_now(spec.name, store.url), store.drive(spec.name), shipping(store, spec, view.say) as shipper:
         files = settle(store, spec)
         history = load_history(store, spec)
         spec_with_folder = replace(spec, storage=str(files.folder))
@@ -87,6 +88,8 @@ def drive(
         spec = check_data(spec)
         spec_with_folder = replace(spec_with_folder, code=spec.code)
         if spec.target.kind == "pickled" and function is None:
+            if shipper is not None:
+                fetch_function(shipper, files)
             stored = load_function(spec, files)
             # Old studies stored the searcher's name.
             searcher = stored["searcher"] if not isinstance(stored["searcher"], str) else None
@@ -102,6 +105,8 @@ def drive(
         if function is not None:
             spec = store_function(spec, files, function)
         store.update_spec(spec.name, spec.to_json())
+        if shipper is not None:
+            shipper.ship_files(files.folder)
         target = asdict(spec.target) | {"measured": spec.system is not None}
         if spec.engine != "local" and files.objects:
             storage = storage_of(spec, store)
@@ -125,6 +130,7 @@ def drive(
                 callbacks,
                 drive=drive_id,
                 checkpoints=checkpoints,
+                shipping=shipper,
             ).run()
             for line in history.unread.sentences() if halted is None else ():
                 view.say(line)

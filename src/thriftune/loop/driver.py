@@ -24,7 +24,7 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, data_sources
 from thriftune.state.summary import summarize
-from thriftune.store.protocol import Store
+from thriftune.store.protocol import LogShipping, Store
 from thriftune.training.run import Run
 from thriftune.training.saved_steps import known_saves
 
@@ -79,9 +79,11 @@ class Driver:
         *,
         drive: str = "",
         checkpoints: StudyCheckpoints | None = None,
+        shipping: LogShipping | None = None,
     ) -> None:
         """`drive`: the id of this drive. `checkpoints`: of a study that keeps them in an object store."""
         self._store = store
+        self._shipping = shipping
         self._conductor = conductor
         self._engine = engine
         self._cloud = cloud
@@ -150,6 +152,8 @@ class Driver:
             now = self._clock.now()
             if now - self._requests_read_at >= _REQUESTS_SECONDS:
                 self._requests_read_at = now
+                if self._shipping is not None:
+                    self._shipping.raise_if_lost()
                 if "stop" in self._store.take_requests(self._spec.name):
                     self._interrupted = "thriftune stop"
             if self._interrupted and history.stop_requested_by is None:
@@ -236,6 +240,8 @@ class Driver:
         if self._unsynced and (last or rents_or_releases or now - self._synced_at >= _SYNC_SECONDS):
             self._retry_while_full(self._store.sync)
             self._unsynced, self._synced_at = False, now
+        if rents_or_releases and self._shipping is not None:
+            self._shipping.wait_until_shipped()
 
     # --- carrying out -------------------------------------------------------------------------------------
 

@@ -155,3 +155,17 @@ class Store(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+class LogShipping(Protocol):
+    """Ships the log of a study to an object store while the study is driven."""
+
+    def raise_if_lost(self) -> None:
+        """Raise StoreConflict if a driver on another machine has taken the study over."""
+
+    def wait_until_shipped(self) -> None:
+        """Return once the object store has all entries that the local log has now.
+
+        Called before something happens that must not be forgotten, such as the renting of a machine. Waits only
+        for a limited time, and then warns. Raises StoreConflict as raise_if_lost() does.
+        """
