@@ -24,10 +24,11 @@ import thriftune as tt
 
 
 def train(trial):
+    trial.restore(lambda folder: print("restored", (folder / "state").read_text(), flush=True))
     for step in trial.steps():
         time.sleep(0.05)
         print("step", step, flush=True)
-        trial.report(loss=trial["x"] / step)
+        trial.report(loss=trial["x"] / step, save=lambda folder: (folder / "state").write_text(f"step {step}"))
 
 
 if __name__ == "__main__":
@@ -97,9 +98,41 @@ def test_another_machine_finishes_the_study(s3_url: str, tmp_path: Path, monkeyp
     assert sum(len(trial.reports) for trial in after.trials) == 40
     assert seen >= 3
     assert result
+    assert any(trial.resume_step > 0 for trial in after.trials), "the checkpoints were lost with the disk"
     three = tmp_path / "three"
     assert "step 10" in command(three, "logs", "s", "--trial", "3", "--store", s3_url)
     assert "finished" in command(three, "list", "--store", s3_url)
     command(three, "rename", "s", "t", "--store", s3_url)
     command(three, "delete", "t", "--yes", "--store", s3_url)
     assert json.loads(command(two, "list", "--json", "--store", s3_url)) == []
+
+
+def test_a_study_in_a_local_store_is_seen_from_everywhere(
+    s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its storage is in an object store."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "reader"))
+    local = tmp_path / "studies.db"
+    settings: dict[str, Any] = {"trials": 2, "max_steps": 3, "workers": 1, "seed": 0, "progress": False}
+
+    def train(trial: tt.Trial) -> None:
+        for step in trial.steps():
+            trial.report(loss=trial["x"] / step)
+
+    def tune(trials: int) -> tt.Result:
+        return tt.tune(
+            train,
+            {"x": tt.Float(0.0, 1.0)},
+            minimize="loss",
+            name="s",
+            store=local,
+            storage=s3_url,
+            **settings | {"trials": trials},
+        )
+
+    assert len(tune(2).trials) == 2
+    assert len(tt.load("s", store=s3_url).trials) == 2
+    # Another machine goes on with it, and then this one.
+    command(tmp_path / "two", "resume", "s", "--trials", "3", "--quiet", "--store", s3_url)
+    assert len(tune(4).trials) == 4
+    assert len(tt.load("s", store=s3_url).trials) == len(tt.load("s", store=local).trials) == 4
