@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from thriftune.loop.garbage import CheckpointName, WantedCheckpoints, garbage
 
-DRIVE, EARLIER = "0000000b", "0000000a"
+EARLIER, DRIVE, LATER = "0000000a", "0000000b", "0000000c"
 
 
 def wanted(*names: str, attempts: int = 2, running: bool = False, newest: str = "") -> WantedCheckpoints:
-    return WantedCheckpoints(7, frozenset(names), DRIVE, attempts, running, newest)
+    return WantedCheckpoints(7, frozenset(names), DRIVE, frozenset({EARLIER}), attempts, running, newest)
 
 
 def name(attempt: int, number: int, drive: str = DRIVE) -> str:
@@ -74,6 +74,8 @@ OLD, KEPT, NEW = name(1, 1), name(1, 2), name(1, 3)
             [f"{name(3, 1, EARLIER)}.json"],
             [f"{name(3, 1, EARLIER)}/x"],
         ),
+        # A drive that the log does not know has taken the study over.
+        ([f"{name(1, 1, LATER)}.json", f"{name(1, 1, LATER)}/x"], wanted(KEPT), {KEPT: set()}, [], []),
         # A kept checkpoint is damaged: its own parts stay, and those of others go.
         ([f"{KEPT}.json", f"{KEPT}/c", f"{OLD}/a"], wanted(KEPT), {KEPT: None}, [], [f"{OLD}/a"]),
         # The manifest of a kept checkpoint was deleted: its parts are of no use.

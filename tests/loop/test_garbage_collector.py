@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 
 from tests.training.memory_objects import MemoryObjects, store_checkpoint
+from thriftune.errors import StoreConflict
 from thriftune.loop.garbage import WantedCheckpoints
 from thriftune.loop.garbage_collector import GarbageCollector
 from thriftune.object_store.protocol import ObjectStoreError, StoreUnavailable
 from thriftune.training.checkpoint_objects import manifest_key
 
 DRIVE = "0000000b"
+EARLIER = frozenset({"0000000a"})
+UNKNOWN = WantedCheckpoints(-1, frozenset(), DRIVE, EARLIER)
 
 
 def wanted(trial: int, *names: str) -> WantedCheckpoints:
-    return WantedCheckpoints(trial, frozenset(names), DRIVE, 1)
+    return WantedCheckpoints(trial, frozenset(names), DRIVE, EARLIER, 1)
 
 
 def manifests(objects: MemoryObjects) -> set[str]:
@@ -42,11 +45,26 @@ def test_a_sweep_finds_what_crashes_and_unknown_trials_have_left() -> None:
     objects.data["trials/8/checkpoints/1-0000000a/000001/abc"] = b"cut short"
     objects.data["trials/8/output/1.log"] = objects.data["log/1"] = objects.data["driver.json"] = b"other"
     collector = GarbageCollector(lambda: objects)
-    collector.sweep([wanted(7, kept.name), wanted(8)], DRIVE)
+    collector.sweep([wanted(7, kept.name), wanted(8)], UNKNOWN)
     collector.close(60.0)
     assert manifests(objects) == {manifest_key(7, kept.name), manifest_key(71, f"1-{DRIVE}/000001")}
     assert {"trials/8/output/1.log", "log/1", "driver.json"} <= objects.data.keys()
     assert not any(key.startswith(("trials/8/checkpoints", "trials/70/")) for key in objects.data)
+
+
+def test_a_drive_that_has_lost_its_study_deletes_nothing_any_more() -> None:
+    objects = MemoryObjects()
+    store_checkpoint(objects, f"1-{DRIVE}/000001", {"model": b"1"})
+    before = set(objects.data)
+
+    def check() -> None:
+        raise StoreConflict("another driver has taken the study over")
+
+    collector = GarbageCollector(lambda: objects, check=check)
+    collector.submit(wanted(7))
+    collector.sweep([wanted(7)], UNKNOWN)
+    collector.close(60.0)
+    assert set(objects.data) == before
 
 
 def test_manifests_go_before_their_parts() -> None:

@@ -226,11 +226,11 @@ def test_what_the_running_attempt_was_given_stays_until_it_is_over() -> None:
     for step in (2, 3, 4):
         table.report(0, step, 1.0 / step)
         table(table.a_checkpoint(0, step, step))
-    assert given.name in checkpoints._wanted(table.trial(0)).names
+    assert given.name in checkpoints._wanted(table.trial(0), table.history).names
     end = table.an_end(0, cut=False)
     table(end)
     checkpoints.take_in([end], table.history)
-    assert given.name not in checkpoints._wanted(table.trial(0)).names
+    assert given.name not in checkpoints._wanted(table.trial(0), table.history).names
     checkpoints.wait_for_garbage()
 
 

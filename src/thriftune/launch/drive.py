@@ -98,7 +98,10 @@ def drive(
         searcher = searcher or SEARCHERS.make(spec.searcher, spec.searcher_options)
         stopper = stopper or _stopping_rule(spec)
         drive_id = secrets.token_hex(4)
-        checkpoints = open_checkpoints(files.objects, spec, drive_id) if files.objects else None
+        checkpoints = None
+        if files.objects:
+            check = shipper.check if shipper is not None else lambda: None
+            checkpoints = open_checkpoints(files.objects, spec, drive_id, check)
         files.claim()
         if message := remark():
             view.note(message)

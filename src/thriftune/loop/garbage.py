@@ -4,7 +4,7 @@ Workers create objects at the same time, so a listing is out of date when it is 
 First, what a running attempt has created after the last of its checkpoints in the log is no garbage. Second, a
 checkpoint reuses only parts of the one before it in its attempt, or of the one that its attempt was given. Both
 are kept. So a part is garbage if no manifest of a kept checkpoint names it, and no running attempt has created it
-since.
+since. What drives have created that the log does not know is no garbage either: they have taken the study over.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class WantedCheckpoints:
 
     - `names`: the checkpoints to keep, with those that the running attempt was given.
     - `drive`: the id of the drive that asks.
+    - `earlier_drives`: the ids of the drives before it. Another drive, which the log does not know, has taken the
+      study over.
     - `attempts`: how many attempts the trial has had. This drive may start later ones at any time.
     - `running`: whether the last of them runs.
     - `newest`: the name of the running attempt's last checkpoint in the log; empty without one.
@@ -46,6 +48,7 @@ class WantedCheckpoints:
     trial: int
     names: frozenset[str]
     drive: str
+    earlier_drives: frozenset[str]
     attempts: int = 0
     running: bool = False
     newest: str = ""
@@ -53,8 +56,10 @@ class WantedCheckpoints:
     def may_be_in_use(self, name: str) -> bool:
         """Return whether a running or a later attempt may have created this checkpoint since that moment."""
         parsed = CheckpointName.parse(name)
-        if parsed is None or parsed.drive != self.drive:
+        if parsed is None or parsed.drive in self.earlier_drives:
             return False
+        if parsed.drive != self.drive:
+            return True
         if parsed.attempt == self.attempts and self.running:
             newest = CheckpointName.parse(self.newest)
             return newest is None or parsed.number > newest.number

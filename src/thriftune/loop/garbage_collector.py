@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby
 
-from thriftune.errors import CheckpointError
+from thriftune.errors import CheckpointError, StoreConflict
 from thriftune.loop.garbage import WantedCheckpoints, garbage
 from thriftune.object_store.protocol import ObjectMissing, ObjectStore, ObjectStoreError
 from thriftune.training.checkpoint_objects import trial_prefix
@@ -24,6 +25,7 @@ _RETRY_SECONDS = 15.0
 """The time until the next try after the store could not be reached."""
 
 _TRIALS = "trials/"
+_NOTHING_WANTED = WantedCheckpoints(0, frozenset(), "", frozenset())
 _MOST_CACHED = 10_000
 
 Health = Callable[[ObjectStoreError | None], object]
@@ -32,26 +34,33 @@ Health = Callable[[ObjectStoreError | None], object]
 class GarbageCollector:
     """Deletes garbage in the background. All methods return at once, except close()."""
 
-    def __init__(self, open_store: Callable[[], ObjectStore], health: Health = lambda _: None) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[], ObjectStore],
+        health: Health = lambda _: None,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
         """Create it.
 
         - `open_store`: called for each round.
+        - `check`: called before something is deleted; raises StoreConflict if another drive has taken over.
         - `health`: called on the thread with the error that made a round fail, or None after a round without.
         """
         self._open_store = open_store
         self._health = health
+        self._check = check
         self._all: dict[int, WantedCheckpoints] | None = None  # what a sweep over all trials is to keep
-        self._drive = ""
+        self._unknown = _NOTHING_WANTED  # what a sweep keeps of a trial that the log does not know
         self._due: dict[int, WantedCheckpoints] = {}  # by trial: the newest of each
         self._parts: dict[tuple[int, str], Collection[str] | None] = {}  # of manifests that were read, by name
         self._changed = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
 
-    def sweep(self, wanted: Iterable[WantedCheckpoints], drive: str) -> None:
-        """Collect the garbage of all trials, also of those that the log does not know."""
+    def sweep(self, wanted: Iterable[WantedCheckpoints], unknown: WantedCheckpoints) -> None:
+        """Collect the garbage of all trials. `unknown`: what to keep of each trial that the log does not know."""
         with self._changed:
-            self._all, self._drive = {each.trial: each for each in wanted}, drive
+            self._all, self._unknown = {each.trial: each for each in wanted}, unknown
             self._wake()
 
     def submit(self, wanted: WantedCheckpoints) -> None:
@@ -84,7 +93,10 @@ class GarbageCollector:
                     return
                 everything, self._all = self._all, None
                 due, self._due = self._due, {}
-            error = self._collect(everything, due)
+            try:
+                error = self._collect(everything, due)
+            except StoreConflict:  # all objects belong to another drive now
+                return
             pause = _PAUSE_SECONDS if error is None else _RETRY_SECONDS
             self._health(error)
             if error is not None:
@@ -102,8 +114,8 @@ class GarbageCollector:
             objects = self._open_store()
             if everything is not None:
                 for trial, keys in _by_trial(each.key for each in objects.list_objects(_TRIALS)):
-                    nothing = WantedCheckpoints(trial, frozenset(), self._drive)
-                    self._collect_trial(objects, everything.get(trial, nothing), keys)
+                    unknown = replace(self._unknown, trial=trial)
+                    self._collect_trial(objects, everything.get(trial, unknown), keys)
             for trial, wanted in due.items():
                 prefix = trial_prefix(trial)
                 keys = [each.key.removeprefix(prefix) for each in objects.list_objects(prefix)]
@@ -123,6 +135,7 @@ class GarbageCollector:
         prefix = trial_prefix(wanted.trial)
         for group in garbage(keys, wanted, parts):  # manifests first: a torn checkpoint is never seen as complete
             if group:
+                self._check()
                 objects.delete(prefix + key for key in group)
 
     def _parts_of(self, stored: StoredCheckpoints, trial: int, name: str) -> Collection[str] | None:

@@ -47,11 +47,19 @@ _ENDINGS = (ev.Ended, ev.Failed, ev.Killed, ev.Lost)
 class StudyCheckpoints:
     """The checkpoints of one study in an object store, for its driver."""
 
-    def __init__(self, url: str, open_store: Callable[[str], ObjectStore], spec: Spec, drive: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        open_store: Callable[[str], ObjectStore],
+        spec: Spec,
+        drive: str,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
         """Create it.
 
         - `url`: of the study. `open_store`: opens an object store by its URL.
         - `drive`: the id of this drive.
+        - `check`: raises StoreConflict if another drive has taken the study over.
         """
         self.url = url
         self._open_store = open_store
@@ -64,7 +72,7 @@ class StudyCheckpoints:
         self._messages: SimpleQueue[str] = SimpleQueue()
         self._is_down = False  # the garbage collector could not use the store
         self._skip_until = float("-inf")  # in monotonic seconds: the store has not answered
-        self._collector = GarbageCollector(self._opened, self._note_health)
+        self._collector = GarbageCollector(self._opened, self._note_health, check)
 
     def _opened(self) -> ObjectStore:
         objects = self._objects  # another thread may reset it
@@ -117,7 +125,8 @@ class StudyCheckpoints:
 
     def sweep(self, history: History) -> None:
         """Collect the garbage of the whole study in the background. Called when the drive begins."""
-        self._collector.sweep((self._wanted(trial) for trial in history.trials), self._drive)
+        unknown = WantedCheckpoints(-1, frozenset(), self._drive, frozenset(history.drive_ids))
+        self._collector.sweep((self._wanted(trial, history) for trial in history.trials), unknown)
 
     def take_in(self, log: Iterable[ev.Event], history: History) -> None:
         """Collect the garbage of the trials whose checkpoints these recorded events have changed."""
@@ -130,20 +139,21 @@ class StudyCheckpoints:
         for trial in changed:
             if trial not in history.running:
                 self._given.pop(trial, None)
-            self._collector.submit(self._wanted(history.trials[trial]))
+            self._collector.submit(self._wanted(history.trials[trial], history))
 
-    def _wanted(self, trial: TrialRecord) -> WantedCheckpoints:
+    def _wanted(self, trial: TrialRecord, history: History) -> WantedCheckpoints:
         spec = self._spec
+        earlier = frozenset(history.drive_ids - {self._drive})
         kept = kept_checkpoints(trial, spec.keep, spec.objectives, spec.constraints)
         names = frozenset(each.name for each in kept)
         if trial.machine is None:
-            return WantedCheckpoints(trial.id, names, self._drive, trial.attempts)
+            return WantedCheckpoints(trial.id, names, self._drive, earlier, trial.attempts)
         attempt, given = self._given.get(trial.id, (0, frozenset()))
         names |= given if attempt == trial.attempts else frozenset()
         own = (each.name for each in reversed(trial.checkpoints) if each.attempt == trial.attempts)
         newest = next(own, "")
         names |= {newest} - {""}
-        return WantedCheckpoints(trial.id, names, self._drive, trial.attempts, True, newest)
+        return WantedCheckpoints(trial.id, names, self._drive, earlier, trial.attempts, True, newest)
 
     # --- messages -----------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ def _apply_driver_started(state: StudyState, event: ev.DriverStarted) -> bool:
     _end_drive(state)
     state.fleet.apply_new_driver()
     state.driver = event
+    state.drive_ids.add(event.drive)
     state.last_at = event.at  # may be earlier than before: the clock may have been set back between drives
     state.finish_reason = state.stop_requested_by = state.disk_full = None
     state.failed_alike = ()

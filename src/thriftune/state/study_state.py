@@ -91,6 +91,7 @@ class StudyState:
         # Drives: the periods in which a driver ran the study.
         self.driver: ev.DriverStarted | None = None  # the current driver; None between drives
         self.started_at: float | None = None  # unix seconds of the first driver's start
+        self.drive_ids: set[str] = set()  # DriverStarted.drive of all drives until now
         self.drives: list[tuple[float, float]] = []  # start and end of each past drive, in unix seconds
         self.past_driven_seconds = 0.0  # sum of the lengths of `drives`
         self.stop_requested_by: str | None = (
