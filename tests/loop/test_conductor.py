@@ -13,6 +13,7 @@ from tests.support.tables import START, Table, replayed, state
 from thriftune.errors import ThriftuneError
 from thriftune.loop.conductor import GRACE_SECONDS
 from thriftune.loop.failures import STALLED_LOSSES_LIMIT
+from thriftune.loop.trial_time import UPLOAD_SHARE
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.search.grid import Grid
 from thriftune.search.protocol import Past
@@ -414,6 +415,18 @@ def test_at_the_deadline_trials_stop_after_their_next_step_and_keep_their_value(
         (State.STOPPED, 0.4, 0),
     ]
     assert table.conductor.wake_at(table.now) is None
+
+
+def test_at_the_deadline_a_trial_has_time_to_upload_its_last_state() -> None:
+    table = Table(deadline_seconds=100)
+    table.report(0, 1, 0.5)
+    uploaded = table.a_checkpoint(0, 1, 1)
+    table(uploaded)
+    assert table.later(100) == ["stop 0/1"]
+    due = GRACE_SECONDS + UPLOAD_SHARE * uploaded.upload_seconds
+    assert table.conductor.wake_at(table.now) == START + 100 + due
+    assert table.later(GRACE_SECONDS) == []
+    assert table.later(due - GRACE_SECONDS) == ["kill 0/1"]
 
 
 @pytest.mark.parametrize("how", ["lose", "fail"])

@@ -16,7 +16,7 @@ import numpy as np
 from thriftune.errors import SpaceError, ThriftuneError
 from thriftune.loop.failures import failed_alike, retry_seconds, why_given_up
 from thriftune.loop.limits import SEARCHER_EXHAUSTED, Limits
-from thriftune.loop.trial_time import TrialTime
+from thriftune.loop.trial_time import TrialTime, upload_grace_seconds
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.search.protocol import GainPredictor, Searcher
 from thriftune.state import events as ev
@@ -29,7 +29,7 @@ from thriftune.stopping.protocol import Stopper, Verdict
 from thriftune.system.protocol import Tuner
 
 GRACE_SECONDS = 5.0
-"""At a limit, a trial may take this long to end its step before it is killed."""
+"""At a limit, a trial may take this long to end its step before it is killed. An upload adds to it."""
 
 UNSAVED = (
     "it is paused without a checkpoint, so if it goes on it begins again at step 1, as will others: "
@@ -123,8 +123,8 @@ class Conductor:
             earliest = next((trial.started_at for trial in self._running()), None)
             times += [earliest + self.spec.timeout_seconds] if earliest is not None else []
         if self._limit_reached(now):
-            requested = (trial.end_requested_at for trial in self._running())
-            times += [now if at is None else at + GRACE_SECONDS for at in requested]
+            requested = ((trial.end_requested_at, _grace_seconds(trial)) for trial in self._running())
+            times += [now if at is None else at + grace for at, grace in requested]
             if not history.running:
                 times.append(now)
         else:
@@ -288,8 +288,8 @@ class Conductor:
             elif trial.end_requested_at is None:
                 end = ev.Stop if reached else ev.Move
                 self._decide(end(now, trial.id, trial.attempts, reached or halted or ""))
-            elif reached and now >= trial.end_requested_at + GRACE_SECONDS:
-                why = f"did not end within {GRACE_SECONDS:g} s of the {reached}"
+            elif reached and now >= trial.end_requested_at + _grace_seconds(trial):
+                why = f"did not end within {_grace_seconds(trial):.3g} s of the {reached}"
                 self._decide(ev.Kill(now, trial.id, trial.attempts, why))
 
     def _enforce_trial_time(self, now: float) -> None:
@@ -481,3 +481,8 @@ class Conductor:
             return self.spec.space.check(config)
         except SpaceError as error:
             raise SpaceError(f"{type(self._searcher).__name__} suggested {config!r}: {error}") from None
+
+
+def _grace_seconds(trial: TrialRecord) -> float:
+    """Return how long a trial may take to end at a limit: its step, and the upload of its last state."""
+    return GRACE_SECONDS + upload_grace_seconds(trial)

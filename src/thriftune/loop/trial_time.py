@@ -13,6 +13,16 @@ GRACE_SHARE = 0.1
 MIN_GRACE_SECONDS = 5.0
 """A trial whose time is up may take this share of its time, but at least these seconds, to end its step."""
 
+UPLOAD_SHARE, MAX_UPLOAD_GRACE_SECONDS = 2.0, 120.0
+"""A trial that ends may take this many times as long as its last upload, but at most these seconds, to upload its
+last state: other trials that end at the same moment upload, too."""
+
+
+def upload_grace_seconds(trial: TrialRecord) -> float:
+    """Return how long a trial that ends may take to upload its last state; 0 if it has uploaded none."""
+    last = trial.checkpoints[-1].upload_seconds if trial.checkpoints else 0.0
+    return min(UPLOAD_SHARE * last, MAX_UPLOAD_GRACE_SECONDS)
+
 
 @dataclass(frozen=True, slots=True)
 class TrialTime:
@@ -20,10 +30,9 @@ class TrialTime:
 
     limit_seconds: float
 
-    @property
-    def grace_seconds(self) -> float:
-        """How long a trial may take to end after its time."""
-        return max(MIN_GRACE_SECONDS, GRACE_SHARE * self.limit_seconds)
+    def grace_seconds(self, trial: TrialRecord) -> float:
+        """Return how long a trial may take to end after its time."""
+        return max(MIN_GRACE_SECONDS, GRACE_SHARE * self.limit_seconds) + upload_grace_seconds(trial)
 
     def due(self, running: Iterable[TrialRecord]) -> float | None:
         """Return when the first of the running trials must be asked to end, or be killed; None if none runs."""
@@ -37,7 +46,8 @@ class TrialTime:
             if _may_be_asked(trial):
                 yield ev.Stop(now, trial.id, trial.attempts, f"its time of {self.limit_seconds:g} s", expired=True)
             else:
-                why = f"did not end within {self.grace_seconds:g} s after its time of {self.limit_seconds:g} s"
+                grace = self.grace_seconds(trial)
+                why = f"did not end within {grace:.3g} s after its time of {self.limit_seconds:g} s"
                 yield ev.Kill(now, trial.id, trial.attempts, why)
 
     def given_up(self, history: History, now: float) -> Iterator[ev.Decision]:
@@ -54,7 +64,7 @@ class TrialTime:
         at = began + self.limit_seconds - (trial.seconds - trial.seconds_before_retry)
         if _may_be_asked(trial):
             return at
-        return max(at, trial.end_requested_at or at) + self.grace_seconds
+        return max(at, trial.end_requested_at or at) + self.grace_seconds(trial)
 
 
 def _may_be_asked(trial: TrialRecord) -> bool:
