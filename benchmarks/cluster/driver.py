@@ -34,6 +34,7 @@ from thriftune.clouds.ray.cluster import Cluster, ClusterNode, OnResult
 from thriftune.common.clock import WallClock
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.ray.engine import RayEngine
+from thriftune.engines.ray.worker_actor import Answer
 from thriftune.launch.runtime import wanted
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import Driver
@@ -264,7 +265,7 @@ class FakeActors:
         event = attempt.next_event(time.time())
         if isinstance(event, Ended):
             self.attempts[index] = None
-        return [event]
+        return Answer([event], [])
 
 
 _CALLS: queue.SimpleQueue[tuple[FakeActors, int, str, Sequence[Any], OnResult | None] | None] = queue.SimpleQueue()

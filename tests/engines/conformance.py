@@ -75,6 +75,10 @@ class EngineConformance(ABC):
     def make_code(self, folder: Path, slots: int) -> str:
         """Return a Python expression, including its imports, that makes the same engine in another process."""
 
+    def steps_done(self, folder: Path, trial: int) -> Path:
+        """Return the file to which the function train() appends the steps of a trial."""
+        return folder / "trials" / str(trial) / "steps_done"
+
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         return tmp_path / "study"
@@ -331,9 +335,9 @@ time.sleep(600)
 """
         driver = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TEST_MARK": mark}, cwd=ROOT)
         try:
-            done = [folder / "trials" / str(n) / "steps_done" for n in range(2)]
+            done = [self.steps_done(folder, n) for n in range(2)]
             eventually(lambda: all(path.exists() and path.stat().st_size > 200 for path in done), "steps done")
-            failing = folder / "trials" / "2" / "steps_done"
+            failing = self.steps_done(folder, 2)
             eventually(lambda: failing.exists() and len(failing.read_text().splitlines()) == 2, "the last step")
             time.sleep(0.5)  # it fails right after that
         finally:

@@ -16,6 +16,8 @@ import functools
 import importlib
 import json
 import os
+import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -70,10 +72,17 @@ class Nodes:
             head_node_args={**head, "object_store_memory": _STORE_BYTES, "_system_config": dict(HEALTH_CHECKS)},
         )
         self._nodes: dict[str, Any] = {}  # by id
+        self._apart: dict[str, subprocess.Popen[str]] = {}  # by id, the nodes that do not see all folders
+        self._folder = folder
 
     @property
     def address(self) -> str:
         return str(self._cluster.address)
+
+    @property
+    def folder(self) -> Path:
+        """Return a folder that all nodes see."""
+        return self._folder
 
     @property
     def head(self) -> str:
@@ -82,7 +91,7 @@ class Nodes:
     @property
     def running(self) -> list[str]:
         """Return the nodes that were added, and neither killed nor ended."""
-        return list(self._nodes)
+        return [*self._nodes, *self._apart]
 
     def add(
         self,
@@ -109,6 +118,28 @@ class Nodes:
         self._nodes[node.node_id] = node
         return str(node.node_id)
 
+    def add_apart(self, cpus: float, *hidden: Path) -> str:
+        """Start a node for which these folders are empty, as on a machine of its own; return its id.
+
+        It also has a folder for temporary files of its own.
+        """
+        temporary = self._folder / f"apart-{secrets.token_hex(4)}"
+        temporary.mkdir()
+        hide = "".join(f"mount -t tmpfs none {shlex.quote(str(folder))} && " for folder in hidden)
+        settings = {"num_cpus": cpus, "object_store_memory": _STORE_BYTES}
+        script = [sys.executable, str(Path(__file__).with_name("ray_node.py")), self.address, json.dumps(settings)]
+        command = ["unshare", *mount_namespace(), "sh", "-c", f"{hide}exec {shlex.join(script)}"]
+        environment = {**os.environ, "TMPDIR": str(temporary)}
+        with (temporary / "errors").open("w") as errors:
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        assert process.stdout is not None
+        node_id = process.stdout.readline().strip()
+        assert node_id, (temporary / "errors").read_text()
+        self._apart[node_id] = process
+        return node_id
+
     def drain(self, node_id: str, seconds: float, why: str = "preempted") -> float:
         """Announce the preemption of a node in some seconds; return when. The node is not ended by that."""
         from ray.core.generated.autoscaler_pb2 import DrainNodeReason
@@ -125,6 +156,14 @@ class Nodes:
 
         The cluster notices by itself, after some seconds.
         """
+        if node_id in self._apart:
+            apart = self._apart.pop(node_id)
+            killed = [apart.pid, *_descendants([apart.pid])]
+            for pid in killed:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            _wait(apart)
+            return
         node = self._nodes.pop(node_id)
         own = [process.process.pid for several in node.all_processes.values() for process in several]
         descendants = _descendants(own)  # they end by themselves, but some of them only after a second
@@ -135,6 +174,12 @@ class Nodes:
 
     def end(self, node_id: str) -> None:
         """End a node gracefully: the cluster is notified."""
+        if node_id in self._apart:
+            apart = self._apart.pop(node_id)
+            assert apart.stdin is not None
+            apart.stdin.close()
+            _wait(apart)
+            return
         self._cluster.remove_node(self._nodes.pop(node_id), allow_graceful=True)
 
     def close(self) -> None:
@@ -142,8 +187,15 @@ class Nodes:
         with contextlib.ExitStack() as stack:  # a failure for one node must not keep the others
             if self._cluster.head_node is not None:
                 stack.callback(self._cluster.remove_node, self._cluster.head_node, allow_graceful=False)
-            for node_id in list(self._nodes):
+            for node_id in self.running:
                 stack.callback(self.kill, node_id)
+
+
+def _wait(node: subprocess.Popen[str]) -> None:
+    node.wait(PATIENCE_SECONDS)
+    for pipe in (node.stdin, node.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def _descendants(pids: Sequence[int]) -> list[int]:
@@ -373,6 +425,18 @@ def namespaces() -> tuple[list[str], list[str]]:
         user_text = "even by root" if os.geteuid() == 0 else "by a user who is not root"
         pytest.skip(f"network and process namespaces cannot be made here, {user_text}: {tried.stderr.strip()}")
     return [*user, *apart], ([*entered, "--user", "--preserve-credentials"] if user else entered)
+
+
+@functools.cache
+def mount_namespace() -> list[str]:
+    """Return the options of unshare for a namespace of mounts; skip the test if it cannot be made."""
+    options = ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None:
+        pytest.skip("nodes with folders of their own need unshare (util-linux), which is not installed")
+    tried = subprocess.run(["unshare", *options, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"namespaces of mounts cannot be made here: {tried.stderr.strip()}")
+    return options
 
 
 def _wait_for_start(holder: subprocess.Popen[str], folder: Path, apart: bool) -> int:

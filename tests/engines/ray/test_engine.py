@@ -1,4 +1,4 @@
-"""Tests the Ray engine on a real cluster with one node."""
+"""Tests the Ray engine on a real cluster with one node, which shares the driver's folder or sees nothing of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.conformance import TARGET, EngineConformance
+from tests.support.ray_clusters import Nodes, nodes
 from thriftune.clouds.ray.cluster import Cluster
 from thriftune.engines.ray.engine import RayEngine
 
@@ -17,31 +18,56 @@ pytestmark = pytest.mark.cluster
 pytest.importorskip("ray")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    cluster = Cluster.attach()
-    yield cluster
-    cluster.detach()
+@pytest.fixture(scope="class")
+def this_machine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Start a cluster on this machine for a class of tests."""
+    request.cls.cluster = Cluster.attach()
+    yield
+    request.cls.cluster.detach()
 
 
-@pytest.fixture(autouse=True)
-def address(cluster: Cluster, request: pytest.FixtureRequest) -> None:
-    request.instance.cluster = cluster
+@pytest.fixture(scope="class")
+def node_apart(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Start a cluster with a node for which the folders of tests are empty."""
+    with nodes() as started:
+        started.add_apart(2, tmp_path_factory.getbasetemp())
+        request.cls.nodes, request.cls.cluster = started, Cluster.attach(started.address)
+        yield
+        request.cls.cluster.detach()
 
 
+@pytest.mark.usefixtures("this_machine")
 class TestRayEngine(EngineConformance):
     cluster: Cluster
 
     def make(self, folder: Path, slots: int) -> RayEngine:
-        return make(Cluster.attach(), folder, slots)
+        return make(self.cluster, folder, slots)
 
     def make_code(self, folder: Path, slots: int) -> str:
-        return (
-            f"__import__('tests.engines.ray.test_engine').engines.ray.test_engine.make("
-            "__import__('thriftune.clouds.ray.cluster').clouds.ray.cluster.Cluster.attach("
-            f"{self.cluster.address!r}), "
-            f"__import__('pathlib').Path({str(folder)!r}), {slots})"
-        )
+        return make_code("make", self.cluster, folder, slots)
+
+
+@pytest.mark.usefixtures("node_apart")
+class TestWithoutSharedFolder(EngineConformance):
+    """Only the steps that trials have done are written to a folder that node and driver see."""
+
+    cluster: Cluster
+    nodes: Nodes
+
+    def make(self, folder: Path, slots: int) -> RayEngine:
+        return make_apart(self.cluster, folder, slots, self.steps_done(folder, 0).parent)
+
+    def make_code(self, folder: Path, slots: int) -> str:
+        witnesses = self.steps_done(folder, 0).parent
+        return make_code("make_apart", self.cluster, folder, slots, witnesses)
+
+    def steps_done(self, folder: Path, trial: int) -> Path:
+        witnesses = self.nodes.folder / folder.parent.name
+        witnesses.mkdir(exist_ok=True)
+        return witnesses / f"{trial}-steps_done"
+
+    def test_an_attempt_resumes_from_its_checkpoint(self) -> None:  # type: ignore[override]
+        pytest.skip("the checkpoints of such nodes are in an object store")
 
 
 def make(cluster: Cluster, folder: Path, slots: int) -> RayEngine:
@@ -49,3 +75,22 @@ def make(cluster: Cluster, folder: Path, slots: int) -> RayEngine:
     variables = {"TEST_MARK": os.environ.get("TEST_MARK", "")}
     worker = {"CPU": 2.0 / max(2, slots)}
     return RayEngine(cluster, lambda _: node, worker, folder / "run", "test", TARGET, variables)
+
+
+def make_apart(cluster: Cluster, folder: Path, slots: int, witnesses: Path) -> RayEngine:
+    node = next(node for node in cluster.nodes() if node.resources.get("CPU"))
+    variables = {"TEST_MARK": os.environ.get("TEST_MARK", ""), "TEST_WITNESS": str(witnesses)}
+    worker = {"CPU": 2.0 / max(2, slots)}
+    study, trials = f"study-{folder.parent.name}", folder / "trials"
+    return RayEngine(cluster, lambda _: node, worker, folder / "run", study, TARGET, variables, trials=trials)
+
+
+def make_code(function: str, cluster: Cluster, folder: Path, slots: int, *more: Path) -> str:
+    """Return an expression that calls one of the functions above in another process."""
+    paths = "".join(f", __import__('pathlib').Path({str(each)!r})" for each in more)
+    return (
+        f"__import__('tests.engines.ray.test_engine').engines.ray.test_engine.{function}("
+        "__import__('thriftune.clouds.ray.cluster').clouds.ray.cluster.Cluster.attach("
+        f"{cluster.address!r}), "
+        f"__import__('pathlib').Path({str(folder)!r}), {slots}{paths})"
+    )

@@ -32,11 +32,17 @@ BOTH = {"a": 1, "b": 1}
 
 
 class Machines:
-    """Two nodes, a and b, with two CPUs each, and the nodes that a test adds."""
+    """Two nodes, a and b, with two CPUs each, and the nodes that a test adds.
 
-    def __init__(self, nodes: Nodes, cluster: Cluster) -> None:
-        self.nodes, self.cluster = nodes, cluster
-        self.ids = {name: nodes.add(2) for name in ("a", "b")}
+    `hidden`: a folder that the nodes do not see; None if they see all folders.
+    """
+
+    def __init__(self, nodes: Nodes, cluster: Cluster, hidden: Path | None) -> None:
+        self.nodes, self.cluster, self.hidden = nodes, cluster, hidden
+        self.ids = {name: self.add() for name in ("a", "b")}
+
+    def add(self) -> str:
+        return self.nodes.add(2) if self.hidden is None else self.nodes.add_apart(2, self.hidden)
 
     def node_of(self, machine: str) -> ClusterNode:
         return next(node for node in self.cluster.nodes() if node.id == self.ids[machine])
@@ -48,11 +54,12 @@ class Machines:
         eventually(lambda: all(node.id != killed for node in self.cluster.nodes()), "the cluster has noticed")
 
 
-@pytest.fixture(scope="module")
-def machines() -> Iterator[Machines]:
+@pytest.fixture(scope="module", params=["shared", "apart"])
+def machines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    hidden = tmp_path_factory.getbasetemp() if request.param == "apart" else None
     with nodes() as ray_nodes:
         cluster = Cluster.attach(ray_nodes.address)
-        yield Machines(ray_nodes, cluster)
+        yield Machines(ray_nodes, cluster, hidden)
         cluster.detach()
 
 
@@ -62,16 +69,27 @@ class Engines:
     def __init__(self, machines: Machines, folder: Path, stack: ExitStack) -> None:
         self.machines, self.folder, self._stack = machines, folder, stack
         self.mark = os.urandom(8).hex()
+        self._witnesses = machines.nodes.folder / self.mark  # all nodes see it
+        self._witnesses.mkdir()
 
     def open(self, where: str = "tests.engines.training_functions:act", **options: Any) -> RayEngine:
         variables, target = {"TEST_MARK": self.mark}, {**TARGET, "where": where}
-        arguments = {"CPU": 1.0}, self.folder / "run", "test", target, variables
+        if self.machines.hidden is not None:
+            variables["TEST_WITNESS"] = str(self._witnesses)
+            options["trials"] = self.folder / "trials"
+        arguments = {"CPU": 1.0}, self.folder / "run", f"test-{self.mark}", target, variables
         engine = RayEngine(self.machines.cluster, self.machines.node_of, *arguments, **options)
         self._stack.callback(wait_for_no_process, f"TEST_MARK={self.mark}")
         self._stack.callback(engine.close)
         assert engine.recover() == []
         engine.open()
         return engine
+
+    def steps_done(self, trial: int) -> Path:
+        """Return the file to which the function train() appends the steps of a trial."""
+        if self.machines.hidden is not None:
+            return self._witnesses / f"{trial}-steps_done"
+        return self.folder / "trials" / str(trial) / "steps_done"
 
     def run(self, trial: int, do: str, attempt: int = 1, max_steps: int = 3, **config: Any) -> Run:
         home = str(self.folder / "trials" / str(trial))
@@ -163,7 +181,7 @@ def test_all_workers_end_together_when_requested_or_killed(engines: Engines, eng
 def test_an_attempt_is_lost_with_its_actor(engines: Engines, engine: RayEngine) -> None:
     """All reports of the trial are delivered before."""
     engine.start(engines.run(0, "train", max_steps=10**6), {"a": 1})
-    done = engines.folder / "trials" / "0" / "steps_done"
+    done = engines.steps_done(0)
     events = wait_until(engine, lambda events: len(events) >= 5)
     pid = engine.status()[0].pid
     assert pid is not None
@@ -181,7 +199,7 @@ def test_the_loss_of_a_node_is_reported_by_the_cloud(
     machines: Machines, engines: Engines, engine: RayEngine
 ) -> None:
     """The engine does not report the loss of the worker before, so the trial is not placed there again."""
-    machines.ids["c"] = machines.nodes.add(2)
+    machines.ids["c"] = machines.add()
     engine.start(engines.run(0, "count", max_steps=10**6, pause=0.05), {"a": 1, "c": 1})
     engine.start(engines.run(1, "count", max_steps=10**6, pause=0.05), {"a": 1})
     wait_until(engine, lambda events: events_of(events, 0) and events_of(events, 1))
@@ -198,6 +216,8 @@ def test_the_loss_of_a_node_is_reported_by_the_cloud(
 
 def test_an_actor_that_does_not_see_the_folder_ends_the_study(engines: Engines, engine: RayEngine) -> None:
     """Its node does not share the file system, so every trial would fail there."""
+    if engines.machines.hidden is not None:
+        pytest.skip("the nodes need not see the folder")
     engine.start(engines.run(0, "count"), {"a": 1})
     (engines.folder / "run" / "seats" / "1-0").rmdir()
     with pytest.raises(ThriftuneError, match=r"no worker can be started on a .*: all nodes must see the study's"):
@@ -300,6 +320,8 @@ def test_an_idle_worker_whose_actor_is_killed_is_not_reused(engines: Engines, en
 @needs_torch
 def test_the_number_of_workers_does_not_change_the_curve(engines: Engines) -> None:
     """The trial has one worker, then two on two nodes, then one. Its batches stay the same."""
+    if engines.machines.hidden is not None:
+        pytest.skip("the checkpoints of such nodes are in an object store")
     engine = engines.open("tests.training.gang_acts:learning")
     steps, shapes = 6, [{"a": 1}, BOTH, {"b": 1}]
 

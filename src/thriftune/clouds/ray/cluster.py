@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -219,6 +220,40 @@ class Cluster:
 
         internal_kv._internal_kv_del(key.encode(), namespace=NAMESPACE.encode())
 
+    # --- tasks ------------------------------------------------------------------------------------------
+
+    def call_on_node(
+        self, node_id: str, function: Callable[..., Any], *arguments: Any, on_result: OnResult | None = None
+    ) -> Any:
+        """Call a function on a node, without waiting for it. Return a reference for results_of().
+
+        The call needs no free resources on the node. It fails if the node has ended or is being drained.
+
+        `on_result`: called on a thread of Ray.
+        """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        reference = _remote_function(function).options(scheduling_strategy=strategy).remote(*arguments)
+        if on_result is not None:
+            callback = on_result
+            reference.future().add_done_callback(lambda future: _pass_on(future, callback))
+        return reference
+
+    def results_of(self, references: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Wait at most this long for calls on nodes, and return the results of those that have succeeded.
+
+        `references`: from call_on_node(), by any names.
+        """
+        ray = import_ray()
+        if references:
+            ray.wait(list(references.values()), num_returns=len(references), timeout=seconds)
+        results = {}
+        for name, reference in references.items():
+            with contextlib.suppress(ray.exceptions.RayError):  # no result in time, or the call has failed
+                results[name] = ray.get(reference, timeout=0)
+        return results
+
     # --- actors -----------------------------------------------------------------------------------------
 
     def start_actors(
@@ -231,6 +266,13 @@ class Cluster:
     ) -> ActorGroup:
         """Start an actor on each of these nodes; see ActorGroup for the arguments."""
         return ActorGroup(actor_class, arguments, nodes, resources, name)
+
+    def store_value(self, value: Any) -> Any:
+        """Copy a value into Ray's object store, and return a reference to it.
+
+        An actor that is started with the reference as an argument gets the value. Each node fetches it once.
+        """
+        return import_ray().put(value)
 
     def end_actors(self, prefix: str) -> None:
         """End all actors whose names begin with the prefix, even those of other processes."""
@@ -354,6 +396,12 @@ class ActorGroup:
         for actor in self._actors:
             ray.kill(actor)
         remove_placement_group(self._placement_group)
+
+
+@cache
+def _remote_function(function: Callable[..., Any]) -> Any:
+    """Return the function as a task of Ray, which is repeated on no failure."""
+    return import_ray().remote(num_cpus=0, max_retries=0)(function)
 
 
 def _pass_on(future: Any, on_result: OnResult) -> None:

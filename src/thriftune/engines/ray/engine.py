@@ -8,9 +8,8 @@ attempt has ended if its workers ended in different ways.
 from __future__ import annotations
 
 import secrets
-import shutil
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,23 +18,16 @@ from thriftune.clouds.ray.cluster import Cluster, ClusterNode
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import format_resources
 from thriftune.common.threads_per_trial import thread_limits, threads_per_trial
-from thriftune.engines import recovery
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.ray.actor_errors import error_line
-from thriftune.engines.ray.remote_workers import (
-    RemoteWorker,
-    RemoteWorkerPool,
-    spooled_events,
-    wait_for_actor_processes,
-)
-from thriftune.state.events import Ended, Event, Failed, Killed, Lost
+from thriftune.engines.ray.node_files import ActorFiles
+from thriftune.engines.ray.remote_workers import RemoteWorker, RemoteWorkerPool
+from thriftune.engines.ray.worker_files import NodeFolders, SharedFolders, WorkerFiles
+from thriftune.state.events import Ended, Event, Failed, Killed, Lost, Warned
+from thriftune.store.output_files import OutputPiece, store_piece
 from thriftune.training.run import Run
 
 End = Ended | Failed | Killed | Lost
-
-_FOLDER = "seats"
-"""The name of the parent of the actors' folders, in the study's folder. It must not change, because recover()
-reads the folder of an earlier driver."""
 
 _AFTER_FAILURE_SECONDS = 5.0
 """How long the other workers of a gang may take to end after one has failed. One of them may be the cause."""
@@ -52,8 +44,8 @@ _NO_ROOM_SECONDS = 3.0
 Then its attempt ends, so that it can be placed elsewhere.
 """
 
-_PROCESSES_END_SECONDS = 2.0
-"""How long the processes of an actor may take to end after the actor."""
+
+_ANOTHER_HAS_ENDED = "another worker of the trial has ended"
 
 
 @dataclass(slots=True, eq=False)
@@ -66,9 +58,12 @@ class _RemoteGang:
     started: bool = False  # the workers were sent the run
     end_requested: bool = False  # the attempt has an end request
     killed: bool = False  # the driver has decided to kill the attempt
+    cancelled: End | None = None  # the end to report for an attempt that is ended before all workers have started
+    preempted_at: float | None = None  # the undelivered notice: when a machine is preempted, in monotonic seconds
     ends: dict[int, End] = field(default_factory=dict)  # how the workers have ended, by rank
-    lost_ranks: set[int] = field(default_factory=set)  # ranks whose remote worker has ended
+    lost_ranks: set[int] = field(default_factory=set)  # whose remote worker has ended; not all in `ends`
     cleared_ranks: set[int] = field(default_factory=set)  # ranks that were ended because another rank had ended
+    ending: bool = False  # the first worker has ended, and the others have some time to end
     over: bool = False  # the end of the attempt was reported
 
     @property
@@ -81,11 +76,14 @@ class RayEngine:
 
     - `node_of`: returns the node of a machine.
     - `worker`: the resources of each worker.
-    - `folder`: the study's folder, which all nodes see.
+    - `folder`: a folder for the engine, which all nodes see unless `trials` is given.
     - `study`: the study's id. It is part of the actors' names.
     - `target`: the training function; see worker.load_target().
     - `variables`: environment variables for the workers.
     - `is_own`: returns whether a machine is rented by this study alone.
+    - `trials`: the driver's folder of trials, below which it stores their output. If it is given, the nodes need
+      not see any folder of the driver. They keep the files of workers in folders of their own.
+    - `driven_before`: an earlier driver may have left files on the nodes.
     """
 
     def __init__(
@@ -98,31 +96,39 @@ class RayEngine:
         target: Mapping[str, Any],
         variables: Mapping[str, str] | None = None,
         is_own: Callable[[str], bool] = lambda _: False,
+        trials: Path | None = None,
+        driven_before: bool = True,
     ) -> None:
         self._cluster = cluster
         self._clock = WallClock()
         self._worker = worker
-        self._folder = folder / _FOLDER
+        self._trials = trials
+        self._files: WorkerFiles = (
+            SharedFolders(folder) if trials is None else NodeFolders(cluster, study, driven_before)
+        )
+        function = None  # with a shared folder, workers load it from its path
+        if trials is not None and target.get("kind") == "pickled":
+            function = Path(target["where"]).read_bytes()
         self._name_prefix = f"thriftune-{study}-"
         environment = {**thread_limits(threads_per_trial(worker.get("CPU", 1))), **(variables or {})}
         self._pool = RemoteWorkerPool(
-            cluster, node_of, worker, self._folder, self._name_prefix, target, environment, self, is_own
+            cluster, node_of, worker, self._files, self._name_prefix, target, function, environment, self, is_own
         )
         self._gangs: dict[tuple[int, int], _RemoteGang] = {}  # all running gangs, by (trial, attempt)
         self._gang_of: dict[RemoteWorker, _RemoteGang] = {}  # the gang of each busy worker
         self._events: list[Event] = []  # events that the next wait() returns
+        self._output_failed = False  # the warning that output cannot be stored was sent
 
     # --- the protocol -----------------------------------------------------------------------------------
 
     def recover(self) -> list[Event]:
-        self._folder.mkdir(parents=True, exist_ok=True)
         self._cluster.end_actors(self._name_prefix)  # they should have ended with their driver
-        recovered = [recovery.recover(folder) for folder in sorted(self._folder.iterdir())]
-        return sorted((event for events in recovered for event in events), key=lambda event: event.at)
+        left = self._files.recover()
+        self.worker_output(left.output)
+        return sorted(left.events, key=lambda event: event.at)
 
     def open(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
+        self._files.open()
 
     def start(self, run: Run, workers: Mapping[str, int]) -> None:
         gang = _RemoteGang(run, workers, self._pool.acquire(workers))
@@ -156,9 +162,9 @@ class RayEngine:
             gang.run = replace(gang.run, system=dict(setting))
 
     def give_notice(self, trial: int, attempt: int, seconds_left: float) -> None:
-        gang = self._gangs.get((trial, attempt))
-        if gang is not None and gang.started:
-            self._pool.send_order(gang.workers[0], "give_notice", trial, attempt, seconds_left)
+        if (gang := self._gangs.get((trial, attempt))) is not None:
+            gang.preempted_at = time.monotonic() + seconds_left
+            self._deliver_notice(gang)
 
     def kill(self, trial: int, attempt: int) -> None:
         gang = self._gangs.get((trial, attempt))
@@ -175,14 +181,21 @@ class RayEngine:
 
     def machine_lost(self, machine: str) -> list[Event]:
         earlier, self._events = self._events, []
-        deadline = time.monotonic() + _PROCESSES_END_SECONDS  # for all workers together, because there may be many
-        for gang in [each for each in self._gangs.values() if machine in each.machines]:
+        why = f"its machine, {machine}, is no longer available"
+        gangs = [gang for gang in self._gangs.values() if machine in gang.machines]
+        for gang in gangs:
             for rank, worker in enumerate(gang.workers):
-                if worker.machine == machine:
-                    self._worker_ended(
-                        gang, rank, f"its machine, {machine}, is no longer available", deadline=deadline
-                    )
-            self._conclude(gang, at_once=True)
+                if worker.machine != machine and rank not in gang.ends.keys() | gang.lost_ranks:
+                    gang.cleared_ranks.add(rank)
+        remaining = [(gang, rank) for gang in gangs for rank in range(len(gang.workers)) if rank not in gang.ends]
+        self._pool.end(gang.workers[rank] for gang, rank in remaining)
+        left_by_all = self._pool.read_files_now([gang.workers[rank] for gang, rank in remaining])
+        for (gang, rank), left in zip(remaining, left_by_all, strict=True):
+            gang.lost_ranks.add(rank)
+            on_machine = gang.workers[rank].machine == machine
+            self._take_last(gang, rank, left, why if on_machine else _ANOTHER_HAS_ENDED)
+        for gang in gangs:
+            self._conclude(gang)
         self._pool.machine_lost(machine)
         events, self._events = self._events, earlier
         return events
@@ -209,7 +222,7 @@ class RayEngine:
         for gang in self._gangs.values():
             gang.over = True
         self._gangs, self._gang_of = {}, {}
-        self._pool.close(_PROCESSES_END_SECONDS)
+        self._pool.close()
 
     def workers_on(self, machine: str) -> int:
         """Return the number of this engine's workers that have resources on the machine."""
@@ -219,14 +232,29 @@ class RayEngine:
 
     def worker_ready(self, worker: RemoteWorker) -> None:
         gang = self._gang_of.get(worker)
-        if gang is not None and gang.ready and not gang.started:
+        if gang is None or not gang.ready:
+            return
+        if not gang.started:
             self._start_run(gang)
+        self._deliver_notice(gang)
 
     def worker_event(self, worker: RemoteWorker, event: Any) -> None:
         gang = self._gang_of.get(worker)
         if gang is not None:
             self._take_in(gang, gang.workers.index(worker), event)
             self._conclude(gang)
+
+    def worker_output(self, pieces: Sequence[OutputPiece]) -> None:
+        for piece in pieces:
+            assert self._trials is not None
+            error = store_piece(self._trials / str(piece.trial), piece)
+            if error is not None and not self._output_failed:
+                self._output_failed = True
+                why = f"the output of trials cannot be stored: {error.strerror or error}"
+                warned = Warned(
+                    self._clock.now(), piece.trial, piece.attempt, f"{why}; the trials go on without it"
+                )
+                self._events.append(warned)
 
     def worker_lost(self, worker: RemoteWorker, why: str, out_of_memory: bool) -> None:
         gang = self._gang_of.get(worker)
@@ -260,8 +288,19 @@ class RayEngine:
             for rank, each in enumerate(gang.workers):
                 run = replace(gang.run, workers=len(gang.workers), rank=rank, leader_address=meet, gang_key=key)
                 self._pool.send_order(each, "start", run, {})
+            self._deliver_notice(gang)
 
         self._pool.call(first, "orders", "find_port", (first.address,), port_found)
+
+    def _deliver_notice(self, gang: _RemoteGang) -> None:
+        """Send the attempt its notice if it has one, and if all its workers have started.
+
+        Only rank 0 needs it. Until then the notice waits here, because the workers may start much later.
+        """
+        if gang.preempted_at is not None and gang.started and gang.ready:
+            seconds_left = max(0.0, gang.preempted_at - time.monotonic())
+            gang.preempted_at = None
+            self._pool.send_order(gang.workers[0], "give_notice", gang.run.trial, gang.run.attempt, seconds_left)
 
     def _take_in(self, gang: _RemoteGang, rank: int, event: Any) -> None:
         """Process an event of a worker: store its end, and pass on other events of rank 0.
@@ -280,19 +319,20 @@ class RayEngine:
 
         If only some have ended, the others are killed after some time. `at_once`: they are ended at once.
         """
-        if gang.over or not gang.ends:
+        ended = gang.ends.keys() | gang.lost_ranks
+        if gang.over or not ended:
             return
-        running = [rank for rank in range(len(gang.workers)) if rank not in gang.ends]
+        running = [rank for rank in range(len(gang.workers)) if rank not in ended]
         if running and at_once:
             gang.cleared_ranks.update(running)
-            self._end_workers(gang, running, "another worker of the trial has ended")
-        elif running:
-            if len(gang.ends) == 1:  # this was the first worker to end
-                ended_well = isinstance(next(iter(gang.ends.values())), Ended)
-                seconds = _AFTER_END_SECONDS if ended_well else _AFTER_FAILURE_SECONDS
-                self._pool.call_later(seconds, lambda: self._kill_running(gang))
-            return
-        self._finish(gang, end_of_gang(gang.ends, gang.cleared_ranks, gang.lost_ranks, killed=gang.killed))
+            self._end_workers(gang, running, _ANOTHER_HAS_ENDED)
+        elif running and gang.ends and not gang.ending:
+            gang.ending = True
+            ended_well = isinstance(next(iter(gang.ends.values())), Ended)
+            seconds = _AFTER_END_SECONDS if ended_well else _AFTER_FAILURE_SECONDS
+            self._pool.call_later(seconds, lambda: self._kill_running(gang))
+        if len(gang.ends) == len(gang.workers):  # otherwise, the last events of some are being read
+            self._finish(gang, _end_of(gang))
 
     def _kill_running(self, gang: _RemoteGang) -> None:
         """Kill the workers that still run after the first one has ended.
@@ -302,7 +342,7 @@ class RayEngine:
         if gang.over:
             return
         for rank, worker in enumerate(gang.workers):
-            if rank not in gang.ends:
+            if rank not in gang.ends.keys() | gang.lost_ranks:
                 gang.cleared_ranks.add(rank)
                 self._pool.send_order(worker, "kill", gang.run.trial, gang.run.attempt)
         why = "its actor does not answer"
@@ -320,10 +360,12 @@ class RayEngine:
 
         `end`: the end to report, unless rank 0 has already ended in another way than Lost.
         """
-        if gang.started:
-            self._end_workers(gang, range(len(gang.workers)), "")
-        first = gang.ends.get(0)
-        self._finish(gang, end if first is None or isinstance(first, Lost) else first)
+        if not gang.started:
+            self._finish(gang, end)
+            return
+        gang.cancelled = gang.cancelled or end
+        self._end_workers(gang, range(len(gang.workers)), "")
+        self._conclude(gang)
 
     def _end_without_room(self, gang: _RemoteGang) -> None:
         """End an attempt if Ray has not found resources for all its workers."""
@@ -347,32 +389,48 @@ class RayEngine:
         for rank in ranks:
             self._worker_ended(gang, rank, why)
 
-    def _worker_ended(
-        self, gang: _RemoteGang, rank: int, why: str, *, out_of_memory: bool = False, deadline: float | None = None
-    ) -> None:
-        """Process the last events of a remote worker that has ended.
+    def _worker_ended(self, gang: _RemoteGang, rank: int, why: str, *, out_of_memory: bool = False) -> None:
+        """Read the last events of a remote worker that has ended.
 
-        If its end is not among them, the worker counts as lost.
-
-        - `out_of_memory`: it counts as failed instead, because its machine ran out of memory.
-        - `deadline`: the latest time to wait for its processes, in monotonic seconds. None: wait at most
-          _PROCESSES_END_SECONDS.
+        If its end is not among them, the worker counts as lost. `out_of_memory`: it counts as failed instead,
+        because its machine ran out of memory.
         """
         if rank in gang.lost_ranks:
             return
         gang.lost_ranks.add(rank)
         if rank in gang.ends:
             return
-        folder, run = gang.workers[rank].folder, gang.run
-        wait_for_actor_processes(
-            folder, _PROCESSES_END_SECONDS if deadline is None else deadline - time.monotonic()
-        )
-        for event in spooled_events(folder):
+        if not gang.started:
+            self._take_last(gang, rank, ActorFiles([], [], False), why, out_of_memory)
+            return
+
+        def take(left: ActorFiles) -> None:
+            self._take_last(gang, rank, left, why, out_of_memory)
+            self._conclude(gang)
+
+        self._pool.read_files(gang.workers[rank], take)
+
+    def _take_last(
+        self, gang: _RemoteGang, rank: int, left: ActorFiles, why: str, out_of_memory: bool = False
+    ) -> None:
+        """Process what a remote worker has left that has ended; see _worker_ended()."""
+        self.worker_output(left.output)
+        if gang.over:
+            return
+        for event in left.events:
             self._take_in(gang, rank, event)
         if rank not in gang.ends:
-            now = self._clock.now()
+            now, run = self._clock.now(), gang.run
             failed = Failed(now, run.trial, run.attempt, "memory", why) if out_of_memory else None
             gang.ends[rank] = failed or Lost(now, run.trial, run.attempt, why)
+
+
+def _end_of(gang: _RemoteGang) -> End:
+    """Return how an attempt has ended, from the ends of all its workers."""
+    if gang.cancelled is not None:
+        first = gang.ends[0]
+        return gang.cancelled if isinstance(first, Lost) else first
+    return end_of_gang(gang.ends, gang.cleared_ranks, gang.lost_ranks, killed=gang.killed)
 
 
 def end_of_gang(ends: Mapping[int, End], cleared: Collection[int], lost: Collection[int], *, killed: bool) -> End:

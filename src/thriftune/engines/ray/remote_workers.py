@@ -11,12 +11,9 @@ machine.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
-import os
 import queue
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,12 +22,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from thriftune.clouds.ray.cluster import ActorGroup, Cluster, ClusterNode
-from thriftune.engines import recovery
 from thriftune.engines.ray.actor_errors import error_line, is_out_of_memory, is_temporary, unsuitable_node
-from thriftune.engines.ray.worker_actor import Order, WorkerActor
+from thriftune.engines.ray.node_files import ActorFiles
+from thriftune.engines.ray.worker_actor import Answer, Order, WorkerActor
+from thriftune.engines.ray.worker_files import WorkerFiles, WorkerPlace
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import Event
-from thriftune.training.messages import read_spool
+from thriftune.store.output_files import OutputPiece
 
 _IDLE_SECONDS = 3.0
 """How long an idle remote worker waits for another trial, before its resources become free for other studies."""
@@ -58,7 +56,7 @@ class RemoteWorker:
 
     machine: str
     address: str  # the address of the machine
-    folder: Path  # the folder of the actor
+    place: WorkerPlace  # the place of the actor's files
     reservation: Reservation = field(repr=False)
     index: int  # its position in the reservation
     pid: int | None = None  # the process id of the actor; None until it has started
@@ -93,6 +91,12 @@ class RemoteWorkerListener(Protocol):
     def worker_event(self, worker: RemoteWorker, event: Event) -> None:
         """Handle an event that a worker has sent."""
 
+    def worker_output(self, pieces: Sequence[OutputPiece]) -> None:
+        """Handle output of a worker, before the events that were sent with it.
+
+        The worker may be idle.
+        """
+
     def worker_lost(self, worker: RemoteWorker, why: str, out_of_memory: bool) -> None:
         """Handle the end of a worker, other than by end().
 
@@ -112,9 +116,10 @@ class RemoteWorkerPool:
         cluster: Cluster,
         node_of: Callable[[str], ClusterNode],
         resources: Mapping[str, float],
-        folder: Path,
+        files: WorkerFiles,
         name_prefix: str,
         target: Mapping[str, Any],
+        function: bytes | None,
         variables: Mapping[str, str],
         listener: RemoteWorkerListener,
         is_own: Callable[[str], bool],
@@ -123,17 +128,19 @@ class RemoteWorkerPool:
 
         - `node_of`: returns the node of a machine.
         - `resources`: the resources of each worker.
-        - `folder`: the parent of the actors' folders, which all nodes see.
+        - `files`: the files of the workers.
         - `name_prefix`: the beginning of the actors' names.
-        - `target`, `variables`: see WorkerActor.
+        - `target`, `function`, `variables`: see WorkerActor.
         - `is_own`: returns whether a machine is rented by this study alone.
         """
         self._cluster = cluster
         self._node_of = node_of
         self._resources = resources
-        self._folder = folder
+        self._files = files
         self._name_prefix = name_prefix
         self._target = target
+        self._function = function
+        self._function_reference: Any = None  # to the function in Ray's object store, when it is there
         self._variables = variables
         self._listener = listener
         self._is_own = is_own
@@ -147,7 +154,8 @@ class RemoteWorkerPool:
             tuple[float, int, Callable[[], None]]
         ] = []  # a heap of (time when due in monotonic seconds, number, action)
         self._timer_numbers = itertools.count()
-        self._unused_folders: list[Path] = []  # folders of ended workers; removed when their events are recorded
+        self._unused_places: list[WorkerPlace] = []  # of ended workers; removed when their events are recorded
+        self._unread_places: set[WorkerPlace] = set()  # all and only places that are being read
         self._failed_starts = 0  # successive actors that have not started
 
     def __iter__(self) -> Iterator[RemoteWorker]:
@@ -204,18 +212,22 @@ class RemoteWorkerPool:
         """Start a worker on each of these machines, in one reservation."""
         nodes = [self._node_of(machine) for machine in machines]
         self._reservation_count += 1
-        folders = [self._folder / f"{self._reservation_count}-{index}" for index in range(len(machines))]
+        if self._function is not None and self._function_reference is None:
+            self._function_reference = self._cluster.store_value(self._function)
+        places = [
+            self._files.new_place(node.id, f"{self._reservation_count}-{index}")
+            for index, node in enumerate(nodes)
+        ]
         paths = [str(Path(path or ".").absolute()) for path in sys.path]
-        for folder in folders:  # created here, because an actor reports an error if it does not see its folder
-            folder.mkdir(parents=True, exist_ok=True)
-        arguments = [(str(folder), self._target, self._variables, paths) for folder in folders]
+        common = self._target, self._variables, paths, self._function_reference
+        arguments = [(self._files.actor_argument(place), *common) for place in places]
         name = f"{self._name_prefix}{self._reservation_count}"
         node_ids = [node.id for node in nodes]
         reservation = Reservation(
             self._cluster.start_actors(WorkerActor, arguments, node_ids, self._resources, name)
         )
         for index, (machine, node) in enumerate(zip(machines, nodes, strict=True)):
-            reservation.workers.append(RemoteWorker(machine, node.address, folders[index], reservation, index))
+            reservation.workers.append(RemoteWorker(machine, node.address, places[index], reservation, index))
         for worker in reservation.workers:
             self._workers[worker] = None
             self.call(worker, "events", "open", (), self._opened)
@@ -264,23 +276,43 @@ class RemoteWorkerPool:
         self.end(self._idle.get(machine, {}))
         self._idle.pop(machine, None)
 
-    def close(self, timeout_seconds: float) -> None:
-        """End all workers, and wait at most this long for their processes to end."""
+    def close(self) -> None:
+        """End all workers, and wait some seconds for their processes to end."""
         workers, self._workers = list(self._workers), {}
+        recorded = [worker for worker in workers if not worker.busy and worker not in self._to_poll]
         for reservation in {id(worker.reservation): worker.reservation for worker in workers}.values():
             reservation.actors.end()
         self._idle, self._timers, self._to_poll = {}, [], []
-        deadline = time.monotonic() + timeout_seconds
         for worker in workers:
             worker.ended = True
-            wait_for_actor_processes(worker.folder, deadline - time.monotonic())
+        if workers:
+            self._files.close([worker.place for worker in workers], [worker.place for worker in recorded])
 
     def _remove(self, worker: RemoteWorker) -> None:
         worker.ended = True
         self._workers.pop(worker, None)
         self._idle.get(worker.machine, {}).pop(worker, None)
         worker.reservation.workers.remove(worker)
-        self._unused_folders.append(worker.folder)
+        self._unused_places.append(worker.place)
+
+    # --- files of ended workers -------------------------------------------------------------------------
+
+    def read_files(self, worker: RemoteWorker, on_files: Callable[[ActorFiles], None]) -> None:
+        """Read what a worker that has ended has left; process_next() calls `on_files` with it."""
+        self._unread_places.add(worker.place)
+
+        def take(files: ActorFiles) -> None:
+            self._unread_places.discard(worker.place)
+            on_files(files)
+
+        self._files.read(worker.place, lambda files: self._results.put(lambda: take(files)))
+
+    def read_files_now(self, workers: Sequence[RemoteWorker]) -> list[ActorFiles]:
+        """Return what workers that have ended have left, in this order."""
+        if not workers:
+            return []
+        running_nodes = {node.id for node in self._cluster.nodes()}
+        return self._files.read_now([worker.place for worker in workers], running_nodes)
 
     # --- calls to actors --------------------------------------------------------------------------------
 
@@ -345,13 +377,14 @@ class RemoteWorkerPool:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), action))
 
     def events_recorded(self) -> None:
-        """Remove folders of ended workers, and poll the other workers again.
+        """Remove files of ended workers, and poll the other workers again.
 
         Called when the driver has recorded all events.
         """
-        for folder in self._unused_folders:
-            shutil.rmtree(folder, ignore_errors=True)
-        self._unused_folders.clear()
+        unused = [place for place in self._unused_places if place not in self._unread_places]
+        if unused:
+            self._files.remove(unused)
+            self._unused_places = [place for place in self._unused_places if place in self._unread_places]
         to_poll, self._to_poll = self._to_poll, []
         for worker in to_poll:
             self.poll(worker)
@@ -402,7 +435,7 @@ class RemoteWorkerPool:
         self._lost(worker, why, out_of_memory=False)
 
     def _events_received(
-        self, orders: list[Order], worker: RemoteWorker, events: Any, error: BaseException | None
+        self, orders: list[Order], worker: RemoteWorker, answer: Answer, error: BaseException | None
     ) -> None:
         """Process the result of next_events(), which was called with these orders."""
         worker.polling = False
@@ -410,7 +443,8 @@ class RemoteWorkerPool:
             worker.answers += 1
             worker.unreachable_since = None
             self._to_poll.append(worker)
-            for event in events:
+            self._listener.worker_output(answer.output)
+            for event in answer.events:
                 self._listener.worker_event(worker, event)
             return
         if worker.pid is None:  # open() has also failed, which _opened() handles
@@ -433,27 +467,6 @@ class RemoteWorkerPool:
             self._listener.worker_lost(worker, why, out_of_memory)
         else:
             self.end([worker])
-
-
-# --- folders of ended workers -----------------------------------------------------------------------------
-
-
-def wait_for_actor_processes(folder: Path, seconds: float) -> None:
-    """Wait at most this long until the processes of an ended actor have ended.
-
-    They end because their actor has ended.
-    """
-    with contextlib.suppress(OSError):  # the node was lost before the actor could use its folder
-        recovery.processes_end_within(folder, seconds)
-
-
-def spooled_events(folder: Path) -> list[Event]:
-    """Return all events that the workers of an actor have written to disk."""
-    with contextlib.suppress(OSError):
-        os.listdir(recovery.spool_folder(folder))  # noqa: PTH208 (makes a network file system refresh the folder)
-    return [
-        event for spool in sorted(recovery.spool_folder(folder).glob("*.spool")) for event in read_spool(spool)
-    ]
 
 
 def _cannot_start(worker: RemoteWorker, why: str) -> str:
