@@ -13,7 +13,15 @@ from tests.conftest import fill
 from thriftune.engines.worker import MARK
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.store import output_files
-from thriftune.store.output_files import OutputReader, OutputWriter, attempts_with_output, read_output
+from thriftune.store.output_files import (
+    OutputPiece,
+    OutputReader,
+    OutputWriter,
+    attempts_with_output,
+    output_pieces,
+    read_output,
+    store_piece,
+)
 from thriftune.training.run import Run
 
 PART = 100
@@ -145,6 +153,70 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     writer = OutputWriter(tmp_path, 1)
     for _ in range(2):
         assert isinstance(writer.write(b"loss=1\n"), OSError)
+
+
+# --- copies on another machine ----------------------------------------------------------------------------
+
+PRINTED = st.lists(st.integers(0, 250), max_size=12)
+
+
+@given(written=PRINTED, read_bytes=st.integers(1, 300), every=st.integers(1, 4))
+def test_a_copy_has_all_that_the_reader_found(
+    written: list[int], read_bytes: int, every: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A slow reader misses what the writer has removed. Reader and copy are made anew in between."""
+    here, copy = tmp_path_factory.mktemp("here"), tmp_path_factory.mktemp("copy")
+    pieces: list[OutputPiece] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output_files, "PART_BYTES", PART)
+        writer, reader = OutputWriter(here, 1), OutputReader(here, 1)
+        printed = b""
+        for number, count in enumerate(written):
+            text = bytes((len(printed) + each) % 251 for each in range(count))
+            printed += text
+            assert writer.write(text) is None
+            if number % every == 0:
+                pieces.append(OutputPiece(7, 1, 0, *reader.read_piece(read_bytes)))
+                assert store_piece(copy, pieces[-1]) is None
+        writer.close()
+        for piece in output_pieces(here, 7, read_bytes):
+            assert printed[piece.begins :].startswith(piece.data)
+            assert store_piece(copy, piece) is None  # as after a kill: also pieces that were stored before
+        stored = _stored(copy)
+    assert all(printed[begins:].startswith(data) for begins, data in stored)
+    assert sum(len(data) for _, data in stored) <= PART * (1 + output_files.LAST_PARTS)
+    ends = [begins + len(data) for begins, data in stored]
+    assert (ends[-1] if ends else 0) == len(printed)
+    if printed:
+        assert stored[0] == (0, printed[:PART])
+
+
+def _stored(folder: Path) -> list[tuple[int, bytes]]:
+    """Return (position, contents) of each file of attempt 1."""
+    files = []
+    for path in (folder / "output").glob("*.log"):
+        begins = path.name.removeprefix("1").removesuffix(".log").strip(".")
+        files.append((int(begins or 0), path.read_bytes()))
+    return sorted(files)
+
+
+def test_each_worker_of_an_attempt_has_a_copy(tmp_path: Path) -> None:
+    for rank, attempt in ((0, 1), (2, 1), (0, 2)):
+        OutputWriter(tmp_path / "here", attempt, rank).write(f"{attempt} {rank}".encode())
+    for piece in output_pieces(tmp_path / "here", 7):
+        store_piece(tmp_path / "copy", piece)
+    assert names(tmp_path / "copy") == ["1-rank2.log", "1.log", "2.log"]
+    assert read_output(tmp_path / "copy", 1, 2) == "1 2"
+
+
+def test_a_copy_that_misses_its_beginning_says_so(tmp_path: Path) -> None:
+    store_piece(tmp_path, OutputPiece(7, 1, 0, 5, b"world\n"))
+    assert read_output(tmp_path, 1) == "\n[... 5 bytes are left out ...]\nworld\n"
+
+
+def test_a_copy_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "output").write_text("a file")
+    assert isinstance(store_piece(tmp_path, OutputPiece(7, 1, 0, 0, b"hello")), OSError)
 
 
 # --- by worker --------------------------------------------------------------------------------------------
