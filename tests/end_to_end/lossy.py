@@ -39,18 +39,27 @@ class Lossy:
         save_every: int,
         ray: Mapping[str, Any] | None = None,
         progress: bool = False,
+        storage: str | None = None,
+        witnesses: Path | None = None,
     ) -> None:
+        """Prepare the study.
+
+        `witnesses`: a folder that all nodes see, for what trials write; None: they write to their own folders.
+        """
         self.folder = folder
+        self._witnesses = witnesses
         self.store = folder / "studies.db"
         self.trials, self.steps = trials, steps
         self.mark = os.urandom(8).hex()
         values = {"SAVE_EVERY": str(save_every), "STEP_SECONDS": str(step_seconds), "MARK": self.mark}
+        values["WITNESSES"] = str(witnesses or "")
         given = {
             "store": str(self.store),
             "address": address,
             "trials": trials,
             "steps": steps,
             "progress": progress,
+            "storage": storage,
             "variables": {f"TEST_{name}": value for name, value in values.items()},
             "ray": dict(ray or {}),
         }
@@ -78,6 +87,8 @@ class Lossy:
     def lines(self, trial: int) -> list[dict[str, Any]]:
         """Return what a trial wrote. A kill may cut a line, and the next attempt then writes on after it."""
         path = self.store.with_name("studies.db.files") / NAME / "trials" / str(trial) / "witness"
+        if self._witnesses is not None:
+            path = self._witnesses / str(trial)
         lines = path.read_text().split("\n") if path.exists() else []
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 

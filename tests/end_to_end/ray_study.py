@@ -22,11 +22,13 @@ def train(trial: tt.Trial) -> None:
     """Saves every so many steps. The first of its workers says what came to pass."""
     every, seconds = int(os.environ["TEST_SAVE_EVERY"]), float(os.environ["TEST_STEP_SECONDS"])
     state = [0]
+    witnesses = os.environ["TEST_WITNESSES"]
+    witness_file = Path(witnesses, str(trial.id)) if witnesses else trial.folder / "witness"
 
     def say(what: str, **more: object) -> None:
         if trial.rank == 0:
             line = {"what": what, "attempt": trial.attempt, "at": time.time()}
-            with (trial.folder / "witness").open("a") as witness:
+            with witness_file.open("a") as witness:
                 witness.write(json.dumps({**line, **more}) + "\n")
 
     def save(folder: Path) -> None:
@@ -61,6 +63,7 @@ def main(given: dict[str, Any]) -> None:
         seed=7,
         name=NAME,
         store=given["store"],
+        storage=given["storage"],
         progress=given.get("progress", False),
         engine=tt.Ray(**ray),
     )

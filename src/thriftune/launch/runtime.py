@@ -103,6 +103,8 @@ def _on_ray(
             target,
             where.variables,
             is_own=machines.is_own,
+            trials=files.folder / "trials" if files.objects else None,
+            driven_before=bool(history.drives or history.driver),
         )
         cloud = RayCloud(
             cluster,

@@ -135,6 +135,7 @@ class Driver:
             self._process([*self._cloud.close(now), ev.DriverStopped(now)], now, last=True)
             if self._checkpoints is not None:
                 self._checkpoints.wait_for_garbage()
+            self._engine.wait(0.0)  # tells the engine that all events are recorded, so it need not keep them
             if self._callback_error is not None:
                 raise self._callback_error
             return halted
