@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.engines.conformance import TARGET, EngineConformance
+from tests.engines.conformance import ON_THIS_MACHINE, TARGET, EngineConformance, wait_for_end
 from tests.support.ray_clusters import Nodes, nodes
 from thriftune.clouds.ray.cluster import Cluster
+from thriftune.engines.protocol import Engine
 from thriftune.engines.ray.engine import RayEngine
+from thriftune.object_store.urls import parse_object_url
+from thriftune.state.events import CheckpointSaved, Ended, Reported
+from thriftune.training.run import Run
 
 pytestmark = pytest.mark.cluster
 
@@ -66,8 +71,21 @@ class TestWithoutSharedFolder(EngineConformance):
         witnesses.mkdir(exist_ok=True)
         return witnesses / f"{trial}-steps_done"
 
-    def test_an_attempt_resumes_from_its_checkpoint(self) -> None:  # type: ignore[override]
-        pytest.skip("the checkpoints of such nodes are in an object store")
+    def test_an_attempt_resumes_from_its_checkpoint(  # type: ignore[override]
+        self, s3_url: str, opened: Callable[[int], Engine], run: Callable[..., Run]
+    ) -> None:
+        """The checkpoint is in an object store."""
+        engine, url = opened(1), str(parse_object_url(s3_url).child("studies").child("1"))
+        first = replace(run(0, "train", max_steps=2), objects=url, drive="0123abcd")
+        engine.start(first, ON_THIS_MACHINE)
+        events = wait_for_end(engine, 0)
+        saved = [(event.name, event.step) for event in reversed(events) if isinstance(event, CheckpointSaved)]
+        assert saved[0][1] == 2
+        second = replace(first, attempt=2, resume_step=2, max_steps=4, checkpoints=saved)
+        engine.start(second, ON_THIS_MACHINE)
+        *_, end = events = wait_for_end(engine, 0, attempt=2)
+        assert isinstance(end, Ended)
+        assert [event.step for event in events if isinstance(event, Reported)] == [3, 4]
 
 
 def make(cluster: Cluster, folder: Path, slots: int) -> RayEngine:
@@ -80,6 +98,7 @@ def make(cluster: Cluster, folder: Path, slots: int) -> RayEngine:
 def make_apart(cluster: Cluster, folder: Path, slots: int, witnesses: Path) -> RayEngine:
     node = next(node for node in cluster.nodes() if node.resources.get("CPU"))
     variables = {"TEST_MARK": os.environ.get("TEST_MARK", ""), "TEST_WITNESS": str(witnesses)}
+    variables |= {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     worker = {"CPU": 2.0 / max(2, slots)}
     study, trials = f"study-{folder.parent.name}", folder / "trials"
     return RayEngine(cluster, lambda _: node, worker, folder / "run", study, TARGET, variables, trials=trials)

@@ -21,7 +21,8 @@ from thriftune.clouds.ray.cluster import NODE, Cluster, ClusterNode
 from thriftune.engines.ray import remote_workers
 from thriftune.engines.ray.engine import End, RayEngine, end_of_gang
 from thriftune.errors import ThriftuneError
-from thriftune.state.events import Ended, Failed, Killed, Lost, Reported
+from thriftune.object_store.urls import parse_object_url
+from thriftune.state.events import CheckpointSaved, Ended, Failed, Killed, Lost, Reported
 from thriftune.training.run import Run
 
 pytestmark = pytest.mark.cluster
@@ -76,6 +77,7 @@ class Engines:
         variables, target = {"TEST_MARK": self.mark}, {**TARGET, "where": where}
         if self.machines.hidden is not None:
             variables["TEST_WITNESS"] = str(self._witnesses)
+            variables |= {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
             options["trials"] = self.folder / "trials"
         arguments = {"CPU": 1.0}, self.folder / "run", f"test-{self.mark}", target, variables
         engine = RayEngine(self.machines.cluster, self.machines.node_of, *arguments, **options)
@@ -318,23 +320,30 @@ def test_an_idle_worker_whose_actor_is_killed_is_not_reused(engines: Engines, en
 
 
 @needs_torch
-def test_the_number_of_workers_does_not_change_the_curve(engines: Engines) -> None:
+def test_the_number_of_workers_does_not_change_the_curve(engines: Engines, request: pytest.FixtureRequest) -> None:
     """The trial has one worker, then two on two nodes, then one. Its batches stay the same."""
+    url = ""
     if engines.machines.hidden is not None:
-        pytest.skip("the checkpoints of such nodes are in an object store")
+        url = str(parse_object_url(request.getfixturevalue("s3_url")).child("studies").child("1"))
     engine = engines.open("tests.training.gang_acts:learning")
     steps, shapes = 6, [{"a": 1}, BOTH, {"b": 1}]
 
     def losses(trial: int, workers: list[dict[str, int]]) -> list[float]:
         each, values = steps // len(workers), []
+        saved: list[tuple[str, int]] = []  # checkpoints in the object store, the newest first
         for number, shape in enumerate(workers):
             run = replace(
                 engines.run(trial, "", number + 1, max_steps=(number + 1) * each, most=4),
                 resume_step=number * each,
+                objects=url,
+                drive="0123abcd",
+                checkpoints=saved,
             )
             engine.start(run, shape)
             events = wait_for_end(engine, trial, attempt=number + 1)
             assert isinstance(events[-1], Ended), events[-1]
+            new = [(event.name, event.step) for event in events if isinstance(event, CheckpointSaved)]
+            saved = [*reversed(new), *saved]
             values += [event.metrics["loss"] for event in events if isinstance(event, Reported)]
         return values
 
