@@ -12,7 +12,7 @@ import pytest
 from tests.engines.conformance import TARGET
 from thriftune.engines import pickled
 from thriftune.engines.ray.node_files import ActorName
-from thriftune.engines.ray.worker_actor import Answer, WorkerActor
+from thriftune.engines.ray.worker_actor import LEAVE, Answer, WorkerActor
 from thriftune.state.events import Ended, Failed, Reported
 from thriftune.store.output_files import OutputPiece
 from thriftune.training.run import Run
@@ -106,6 +106,17 @@ def test_a_pickled_function_is_loaded_from_the_actors_own_copy(make: Make, tmp_p
     answers = next_answers(actor, 0, [start(1, 7, "", x=3)])
     (report,) = [event for answer in answers for event in answer.events if isinstance(event, Reported)]
     assert report.metrics == {"loss": 3.0}
+
+
+def test_an_actor_that_leaves_removes_its_folder(make: Make, tmp_path: Path) -> None:
+    actor, other = make(), make()
+    number = len(next_answers(actor, 0, [start(1, 7, "train", x=1)]))
+    actor.give_order((2, LEAVE, ()))
+    assert actor.next_events(number, []) == Answer([], [], True)
+    assert actor.next_events(number, []) == Answer([], [], True)
+    assert [path.name for path in tmp_path.glob("thriftune-*/study/*")] == ["1-1"]
+    other.next_events(0, [(1, LEAVE, ())])
+    assert list(tmp_path.glob("thriftune-*/*")) == []
 
 
 def test_the_folder_of_an_attempt_is_on_the_node(make: Make, tmp_path: Path) -> None:

@@ -147,9 +147,14 @@ def remove_actor_files(study: str, actors: Sequence[str], wait_seconds: float) -
     wait_for_actors(study, actors, wait_seconds)
     folder = _root() / study
     for actor in actors:
-        shutil.rmtree(folder / actor, ignore_errors=True)
+        remove_folder(folder / actor)
+
+
+def remove_folder(actor: Path) -> None:
+    """Remove the folder of an actor, and that of its study if it is then empty."""
+    shutil.rmtree(actor, ignore_errors=True)
     with contextlib.suppress(OSError):  # actors of other drives, or on other nodes of this machine, use it
-        folder.rmdir()
+        actor.parent.rmdir()
 
 
 def _root() -> Path:

@@ -11,6 +11,7 @@ machine.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import queue
@@ -24,8 +25,8 @@ from typing import Any, Protocol
 from thriftune.clouds.ray.cluster import ActorGroup, Cluster, ClusterNode
 from thriftune.engines.ray.actor_errors import error_line, is_out_of_memory, is_temporary, unsuitable_node
 from thriftune.engines.ray.node_files import ActorFiles
-from thriftune.engines.ray.worker_actor import Answer, Order, WorkerActor
-from thriftune.engines.ray.worker_files import WorkerFiles, WorkerPlace
+from thriftune.engines.ray.worker_actor import LEAVE, Answer, Order, WorkerActor
+from thriftune.engines.ray.worker_files import PROCESSES_END_SECONDS, WorkerFiles, WorkerPlace
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import Event
 from thriftune.store.output_files import OutputPiece
@@ -62,6 +63,7 @@ class RemoteWorker:
     pid: int | None = None  # the process id of the actor; None until it has started
     busy: bool = True  # it belongs to a gang
     ended: bool = False  # it was ended or lost; no calls are made to it any more
+    left: bool = False  # it has ended its processes and removed its files
     polling: bool = False  # a call of next_events() is under way
     answers: int = 0  # answers of next_events() that were received
     unsent_orders: list[Order] = field(default_factory=list)  # for the next call of next_events()
@@ -280,13 +282,29 @@ class RemoteWorkerPool:
         """End all workers, and wait some seconds for their processes to end."""
         workers, self._workers = list(self._workers), {}
         recorded = [worker for worker in workers if not worker.busy and worker not in self._to_poll]
+        self._idle, self._timers, self._to_poll = {}, [], []
+        if self._files.on_nodes:
+            self._let_leave(recorded)
         for reservation in {id(worker.reservation): worker.reservation for worker in workers}.values():
             reservation.actors.end()
-        self._idle, self._timers, self._to_poll = {}, [], []
         for worker in workers:
             worker.ended = True
-        if workers:
-            self._files.close([worker.place for worker in workers], [worker.place for worker in recorded])
+        remaining = [worker.place for worker in workers if not worker.left]
+        self._files.close(remaining, [worker.place for worker in recorded if not worker.left])
+
+    def _let_leave(self, workers: Sequence[RemoteWorker]) -> None:
+        """Make idle workers end their processes and remove their files; wait some seconds until they have.
+
+        Faster than tasks on the nodes, for which Ray may have to start processes.
+        """
+        for worker in workers:
+            self.send_order(worker, LEAVE)
+        deadline = time.monotonic() + PROCESSES_END_SECONDS
+        while time.monotonic() < deadline and any(not worker.left for worker in workers):
+            with contextlib.suppress(
+                ThriftuneError
+            ):  # another worker could not be started; it is ended in any case
+                self.process_next(deadline)
 
     def _remove(self, worker: RemoteWorker) -> None:
         worker.ended = True
@@ -442,7 +460,9 @@ class RemoteWorkerPool:
         if error is None:
             worker.answers += 1
             worker.unreachable_since = None
-            self._to_poll.append(worker)
+            worker.left = answer.left
+            if not worker.left:
+                self._to_poll.append(worker)
             self._listener.worker_output(answer.output)
             for event in answer.events:
                 self._listener.worker_event(worker, event)

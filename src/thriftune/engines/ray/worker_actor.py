@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from thriftune.engines import pickled
 from thriftune.engines.local import LocalEngine
-from thriftune.engines.ray.node_files import ActorName, begin_attempt, make_folder
+from thriftune.engines.ray.node_files import ActorName, begin_attempt, make_folder, remove_folder
 from thriftune.errors import SettingError
 from thriftune.state.events import Ended, Event, Failed, Killed, Lost
 from thriftune.store.output_files import PART_BYTES, OutputPiece, OutputReader
@@ -49,14 +49,20 @@ Order = tuple[int, str, tuple[Any, ...]]
 """A call of a method of the local engine: the number of the order, the method and its arguments."""
 
 
+LEAVE = "leave"
+"""The method of the last order of an actor: end the worker, and remove the actor's own folder."""
+
+
 class Answer(NamedTuple):
     """What next_events() returns.
 
     - `output`: output that was printed before the events. Empty if all nodes share the study's folder.
+    - `left`: the order LEAVE was executed. The actor's processes have ended, and its folder is removed.
     """
 
     events: list[Event]
     output: list[OutputPiece]
+    left: bool = False
 
 
 class WorkerActor:
@@ -107,6 +113,7 @@ class WorkerActor:
         self._opened = False
         self._answers = 0  # number of answers that next_events() has returned
         self._last_answer = Answer([], [])
+        self._left = False  # LEAVE was executed, so the engine cannot be used any more
 
     def _write_function(self, function: bytes) -> Path:
         """Write the pickled training function to this actor's own folder, and return its path."""
@@ -146,13 +153,14 @@ class WorkerActor:
         self._execute(orders)
         if answers < self._answers:
             return self._last_answer
-        while True:
+        while not self._left:
             events = self._engine.wait(_ENGINE_WAIT_SECONDS)
             self._execute(())
             output = self._new_output(events)
             if events or output:
-                self._answers, self._last_answer = self._answers + 1, Answer(events, output)
+                self._answers, self._last_answer = self._answers + 1, Answer(events, output, self._left)
                 return self._last_answer
+        return Answer([], [], True)
 
     def _new_output(self, events: Sequence[Event]) -> list[OutputPiece]:
         """Return the output to send with these events. All output of an attempt must be sent before its end."""
@@ -180,9 +188,18 @@ class WorkerActor:
         for number, method, arguments in sorted(orders, key=lambda order: order[0]):
             if number not in self._executed:
                 self._executed.add(number)
+                if method == LEAVE:
+                    self._leave()
+                    return
                 if method == "start" and self._own_folder is not None:
                     arguments = self._begin_attempt(self._own_folder, *arguments)
                 getattr(self._engine, method)(*arguments)
+
+    def _leave(self) -> None:
+        self._engine.close()
+        self._output, self._left = None, True
+        if self._own_folder is not None:
+            remove_folder(self._own_folder)
 
     def _begin_attempt(self, own_folder: Path, run: Run, *others: Any) -> tuple[Any, ...]:
         """Return the arguments of start() with a folder of the attempt on this node."""

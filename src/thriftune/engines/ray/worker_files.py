@@ -57,7 +57,11 @@ class WorkerFiles(Protocol):
     """The files of all remote workers of one driver.
 
     Only the driver's thread calls the methods.
+
+    - `on_nodes`: the files are on the nodes, so that an actor can remove its own.
     """
+
+    on_nodes: bool
 
     def recover(self) -> ActorFiles:
         """Return what the workers of an earlier driver have left, after their processes have ended.
@@ -103,6 +107,8 @@ class WorkerFiles(Protocol):
 
 class SharedFolders:
     """Files in the study's folder, which all nodes see."""
+
+    on_nodes = False
 
     def __init__(self, study_folder: Path) -> None:
         self._folder = study_folder / _FOLDER
@@ -161,6 +167,8 @@ class SharedFolders:
 class NodeFolders:
     """Files on the nodes, in folders that the driver does not see."""
 
+    on_nodes = True
+
     def __init__(self, cluster: Cluster, study: str, driven_before: bool) -> None:
         """Remember the arguments.
 
@@ -171,6 +179,7 @@ class NodeFolders:
         self._study = study
         self._driven_before = driven_before
         self._prefix = secrets.token_hex(4)  # so that no folder has the name of one of an earlier driver
+        self._removals: dict[str, Any] = {}  # the calls of remove() that have not ended, by any names
         self._recovered: dict[str, list[str]] = {}  # the actors of each node whose files recover() has returned
 
     def recover(self) -> ActorFiles:
@@ -226,7 +235,18 @@ class NodeFolders:
 
     def remove(self, places: Iterable[WorkerPlace]) -> None:
         for node, actors in _by_node(places).items():
-            self._cluster.call_on_node(node, remove_actor_files, self._study, actors, PROCESSES_END_SECONDS)
+            name = f"{node} {actors[0]}"
+            self._removals[name] = None  # before the call, which may end at once
+            call = self._cluster.call_on_node(
+                node,
+                remove_actor_files,
+                self._study,
+                actors,
+                PROCESSES_END_SECONDS,
+                on_result=lambda *_, name=name: self._removals.pop(name, None),
+            )
+            if name in self._removals:
+                self._removals[name] = call
 
     def close(self, ended: Sequence[WorkerPlace], recorded: Sequence[WorkerPlace]) -> None:
         """Wait for the nodes to remove the files of workers whose events are recorded.
@@ -241,6 +261,7 @@ class NodeFolders:
             for function, places in ((remove_actor_files, recorded), (wait_for_actors, unread))
             for node, actors in _by_node(places).items()
         }
+        calls |= {name: call for name, call in list(self._removals.items()) if call is not None}
         self._cluster.results_of(calls, PROCESSES_END_SECONDS + _NODE_SECONDS)
 
     def _call_to_read(self, place: WorkerPlace, **options: Any) -> Any:
