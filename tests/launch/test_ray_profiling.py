@@ -11,10 +11,14 @@ import pytest
 from tests.engines.conformance import TARGET
 from tests.support.ray_clusters import nodes
 from thriftune.clouds.ray.cluster import Cluster
-from thriftune.launch.profiling import _Watch
+from thriftune.launch.profiling import _Watch, measure
 from thriftune.launch.ray_profiling import OnCluster
 from thriftune.settings.engine_options import Ray
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Choice
+from thriftune.space.space import Space
 from thriftune.state.events import Event, Failed, Lost, Reported
+from thriftune.state.spec import Spec, Target
 from thriftune.training.run import Run
 
 pytestmark = pytest.mark.cluster
@@ -62,3 +66,19 @@ def test_the_worker_of_a_trial_that_did_not_end_is_free_for_the_next_trial(tmp_p
 
 def _run(folder: Path) -> Run:
     return Run(0, 1, {"do": "count", "pause": 0.1}, 0, ("loss",), 100_000, 7, str(folder / "trial"), 2)
+
+
+def test_nodes_that_share_no_folder_are_measured(tmp_path: Path) -> None:
+    """A trial's second attempt may run elsewhere, so its start from a checkpoint is not measured."""
+    with nodes() as ray_nodes:
+        ray_nodes.add_apart(1, tmp_path)
+        cluster = Cluster.attach(ray_nodes.address)
+        target = Target("function", where=TARGET["where"], folder=TARGET["folder"])
+        space, loss = Space({"do": Choice(["train"])}), Objective("loss", maximize=False)
+        spec = Spec("a", space, (loss,), 7, max_steps=100, target=target)
+        bench = OnCluster(cluster, Ray(), "a", TARGET, tmp_path, print, on_nodes=True)
+        with bench.opened([], 1):
+            times = measure(spec, [1], 1.0, 1, print, bench)
+        cluster.detach()
+    assert times.profile.seconds_per_step[1] > 0.0
+    assert not list(tmp_path.glob(".profile*"))

@@ -47,10 +47,15 @@ def deadline_plan(
     target: Mapping[str, Any],
     folder: Path,
     say: Say,
+    *,
+    on_nodes: bool = False,
 ) -> Plan:
     """Return the plan for this study. Its deadline is shorter by the time spent on measuring.
 
     Raise SettingError if no plan meets the deadline.
+
+    - `folder`: the study's folder.
+    - `on_nodes`: the nodes do not see it; see OnCluster.
     """
     assert spec.deadline_seconds is not None
     job, notes = job_of_study(spec)
@@ -60,7 +65,7 @@ def deadline_plan(
         measured = json.loads(stored.read_text())
         profile, spent = Profile.from_json(measured["profile"]), measured["seconds"]
     else:
-        profile = _measure_profile(spec, job, where, cluster, kinds, target, folder, say)
+        profile = _measure_profile(spec, job, where, cluster, kinds, target, folder, say, on_nodes)
         spent = time.monotonic() - began
         unfinished = stored.with_suffix(".unfinished")
         unfinished.write_text(json.dumps({"profile": profile.to_json(), "seconds": spent}))
@@ -87,12 +92,13 @@ def _measure_profile(
     target: Mapping[str, Any],
     folder: Path,
     say: Say,
+    on_nodes: bool,
 ) -> Profile:
     """Measure how long a step takes with each number of workers that a machine has room for."""
     assert spec.deadline_seconds is not None
     numbers = powers_of_two(max(kind.slots for kind in kinds))
     seconds = _MEASURED_SHARE * spec.deadline_seconds / len(numbers)
-    bench = OnCluster(cluster, where, spec.name, target, folder, say)
+    bench = OnCluster(cluster, where, spec.name, target, folder, say, on_nodes=on_nodes)
     say(f"a plan for the deadline of {format_seconds(spec.deadline_seconds)} needs to know how long a step takes")
     ends_at = time.monotonic() + _LIMIT_SHARE * spec.deadline_seconds
     with bench.opened(kinds, max(numbers), ends_at):

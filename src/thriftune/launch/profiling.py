@@ -67,11 +67,13 @@ class Bench(Protocol):
     - `most`: the number of workers that it has room for.
     - `starts_within`: seconds that a trial may take until its first report, before its measured time begins.
     - `folder`: where trials keep their files; None: in a temporary folder.
+    - `resumes`: the next attempt of a trial finds the checkpoints of the last one.
     """
 
     most: int
     starts_within: float
     folder: Path | None
+    resumes: bool
 
     def engine(self, folder: Path, workers: int) -> AbstractContextManager[tuple[Engine, Mapping[str, int]]]:
         """Yield an open engine, and on which of its machines a trial with this many workers runs."""
@@ -202,7 +204,7 @@ def _trial(spec: Spec, config: Config, watch: _Watch, *, resume: bool) -> tuple[
         found = time_trial(seen)
         # A checkpoint before the last step, so that a step is left to do. The last two checkpoints exist.
         saved = [report.step for report in seen.reports if report.saved and report.step < seen.reports[-1].step]
-        if not (resume and saved) or watch.ends_at - time.monotonic() < watch.seconds:
+        if not (resume and saved and watch.bench.resumes) or watch.ends_at - time.monotonic() < watch.seconds:
             return found, []
         seen = watch.attempt(replace(run, attempt=2, resume_step=saved[-1]), least_seconds=0.0, least_steps=2)
         return found, [startup_seconds(seen, found.seconds_per_step, saved[-1])] if seen.reports else []
@@ -295,6 +297,7 @@ class ThisMachine:
 
     folder: Path | None = None
     starts_within = 0.0  # a trial starts on a worker that runs already
+    resumes = True
 
     def __init__(self, target: Target) -> None:
         self.most = cores()

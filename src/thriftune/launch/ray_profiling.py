@@ -76,16 +76,16 @@ def measure_on_cluster(
     the largest number of workers is what one node has room for.
 
     Trials write their files into the study's storage, or else into the folder of its function or command. All
-    nodes must see this folder.
+    nodes must see this folder, unless the storage is an object store. The nodes then keep the files.
     """
     target = asdict(spec.target)
-    storage = "" if is_object_url(spec.storage) else spec.storage
-    folder = Path(storage or spec.target.folder or ".")
+    on_nodes = is_object_url(spec.storage)
+    folder = Path((not on_nodes and spec.storage) or spec.target.folder or ".")
     kinds = read_node_types(where.machines, where.worker, Path(spec.target.folder or "."))
     cluster = Cluster.attach(where.address)
     try:
         with _existing(folder):
-            bench = OnCluster(cluster, where, spec.name, target, folder, say)
+            bench = OnCluster(cluster, where, spec.name, target, folder, say, on_nodes=on_nodes)
             with bench.opened(kinds, max(workers) if workers else None, ends_at):
                 step_times = measure(spec, workers, seconds, repeats, say, bench, ends_at)
     finally:
@@ -117,9 +117,23 @@ class OnCluster:
     """
 
     def __init__(
-        self, cluster: Cluster, where: Ray, study: str, target: Mapping[str, Any], folder: Path, say: Say
+        self,
+        cluster: Cluster,
+        where: Ray,
+        study: str,
+        target: Mapping[str, Any],
+        folder: Path,
+        say: Say,
+        *,
+        on_nodes: bool = False,
     ) -> None:
+        """Remember the arguments.
+
+        `on_nodes`: trials keep their files on the nodes, which do not see `folder`. A trial that starts again on
+        another worker does not find them.
+        """
         self.folder: Path | None = folder
+        self.resumes = not on_nodes
         self.most = 0
         self.starts_within = _START_SECONDS
         self.ready_after: float | None = None
@@ -158,6 +172,8 @@ class OnCluster:
             f"profile-{number}",
             self._target,
             self._where.variables,
+            trials=None if self.resumes else run_folder / "trials",
+            driven_before=False,
         )
         try:
             self._take(cloud.open(time.time()))

@@ -165,7 +165,7 @@ def _policy(
     unused = [name for name, given in (("workers", spec.workers), ("gang", where.gang > 1)) if given]
     if unused:
         say(f"{' and '.join(unused)}: ignored, as the plan for the deadline decides how many to use")
-    plan = deadline_plan(spec, where, cluster, kinds, target, files.folder, say)
+    plan = deadline_plan(spec, where, cluster, kinds, target, files.folder, say, on_nodes=bool(files.objects))
     return PlanFollower(plan, machines_fail=True), within(spec, plan)
 
 

@@ -26,7 +26,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Return a function that makes an open actor. Its node's temporary folder is that of the test."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    folder, actors = Path.cwd(), []
+    folder = Path.cwd()
+    actors: list[WorkerActor] = []
 
     def make_actor(target: dict[str, Any] = TARGET, function: bytes | None = None) -> WorkerActor:
         actor = WorkerActor(ActorName("study", f"1-{len(actors)}"), target, {}, [], function)
