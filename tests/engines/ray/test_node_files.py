@@ -51,9 +51,13 @@ def report(step: int) -> Reported:
 
 
 def test_only_its_user_can_read_the_folder_of_an_actor(root: Path) -> None:
-    folder = make_folder(ACTOR)
-    assert folder.is_relative_to(root)
-    assert root.stat().st_mode & 0o777 == 0o700
+    mask = os.umask(0)
+    try:
+        folder = make_folder(ACTOR)
+    finally:
+        os.umask(mask)
+    assert folder == root / "study1" / "1-0"
+    assert {path.stat().st_mode & 0o777 for path in (root, folder.parent, folder)} == {0o700}
     assert make_folder(ACTOR) == folder
 
 

@@ -44,7 +44,6 @@ _NO_ROOM_SECONDS = 3.0
 Then its attempt ends, so that it can be placed elsewhere.
 """
 
-
 _ANOTHER_HAS_ENDED = "another worker of the trial has ended"
 
 

@@ -73,7 +73,8 @@ def make_folder(name: ActorName) -> Path:
     folder = root / name.study / name.actor
     while True:
         with contextlib.suppress(FileNotFoundError):  # the study's folder was empty and has just been removed
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             return folder
 
 
@@ -85,19 +86,25 @@ def begin_attempt(folder: Path, run: Run) -> Path:
     """
     trials = folder / "trials"
     name = f"{run.trial}-{run.attempt}"
-    for earlier in trials.iterdir() if trials.is_dir() else ():
-        contents = list(earlier.iterdir())
-        if [path.name for path in contents] in ([], ["output"]):
-            shutil.rmtree(earlier, ignore_errors=True)
-        for path in contents:
-            if path.is_dir() and not path.is_symlink():
-                if path.name != "output":
-                    shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+    for earlier in _folders(trials):
+        with contextlib.suppress(OSError):  # the trial may have changed permissions
+            _remove_all_but_output(earlier)
     attempt = trials / name
     attempt.mkdir(parents=True, exist_ok=True)
     return attempt
+
+
+def _remove_all_but_output(attempt: Path) -> None:
+    """Remove the files of an attempt that has ended; if only its output is left, remove that, too."""
+    contents = list(attempt.iterdir())
+    if [path.name for path in contents] in ([], ["output"]):
+        shutil.rmtree(attempt, ignore_errors=True)
+        return
+    for path in contents:
+        if not path.is_dir() or path.is_symlink():
+            path.unlink(missing_ok=True)
+        elif path.name != "output":
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def read_actor_files(name: ActorName, wait_seconds: float) -> ActorFiles:
@@ -127,7 +134,7 @@ def read_study_files(study: str, wait_seconds: float) -> dict[str, ActorFiles]:
     deadline = time.monotonic() + wait_seconds
     return {
         actor: read_actor_files(ActorName(study, actor), max(0.0, deadline - time.monotonic()))
-        for actor in sorted(path.name for path in _folders(_root() / study))
+        for actor in [path.name for path in _folders(_root() / study)]
     }
 
 
@@ -163,7 +170,7 @@ def _root() -> Path:
 
 def _folders(parent: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
-        yield from (path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+        yield from sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
 
 
 def _remove_old(root: Path) -> None:

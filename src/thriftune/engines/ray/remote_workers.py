@@ -301,9 +301,7 @@ class RemoteWorkerPool:
             self.send_order(worker, LEAVE)
         deadline = time.monotonic() + PROCESSES_END_SECONDS
         while time.monotonic() < deadline and any(not worker.left for worker in workers):
-            with contextlib.suppress(
-                ThriftuneError
-            ):  # another worker could not be started; it is ended in any case
+            with contextlib.suppress(ThriftuneError):  # a worker that could not be started is ended in any case
                 self.process_next(deadline)
 
     def _remove(self, worker: RemoteWorker) -> None:

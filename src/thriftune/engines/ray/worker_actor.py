@@ -245,7 +245,7 @@ def _wait_for_folder(folder: Path) -> None:
         if time.monotonic() > deadline:
             raise SettingError(
                 f"{socket.gethostname()} does not see the folder {folder}: all nodes must see the study's folder; "
-                "set storage= to a folder of a file system that they share"
+                "set storage= to a folder of a file system that they share, or to an object store"
             )
         with contextlib.suppress(OSError):
             os.listdir(folder.parent)  # noqa: PTH208 (makes a network file system refresh the folder)
