@@ -73,7 +73,7 @@ def test_nodes_that_share_no_folder_are_measured(tmp_path: Path) -> None:
     with nodes() as ray_nodes:
         ray_nodes.add_apart(1, tmp_path)
         cluster = Cluster.attach(ray_nodes.address)
-        target = Target("function", where=TARGET["where"], folder=TARGET["folder"])
+        target = Target("function", where=str(TARGET["where"]), folder=str(TARGET["folder"]))
         space, loss = Space({"do": Choice(["train"])}), Objective("loss", maximize=False)
         spec = Spec("a", space, (loss,), 7, max_steps=100, target=target)
         bench = OnCluster(cluster, Ray(), "a", TARGET, tmp_path, print, on_nodes=True)
