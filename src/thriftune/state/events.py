@@ -266,7 +266,8 @@ class Warned(Event):
 
     An example is a corrupt checkpoint that was skipped. Written by the worker. The warning is added to the trial.
 
-    - `once`: the warning is about the training function. It is then added to the study, and shown once.
+    - `once`: the warning is about the training function or a machine. It is then added to the study, and shown
+      once.
     """
 
     trial: int

@@ -21,11 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from thriftune.common.clock import wall_time
 from thriftune.engines import pickled
 from thriftune.engines.local import LocalEngine
+from thriftune.engines.project_code import enter_project
 from thriftune.engines.ray.node_files import ActorName, begin_attempt, make_folder, remove_folder
 from thriftune.errors import SettingError
-from thriftune.state.events import Ended, Event, Failed, Killed, Lost
+from thriftune.state.events import Ended, Event, Failed, Killed, Lost, Warned
 from thriftune.store.output_files import PART_BYTES, OutputPiece, OutputReader
 from thriftune.training.gang_connection import free_port
 from thriftune.training.run import Run
@@ -85,7 +87,7 @@ class WorkerActor:
 
         - `folder`: the folder of this actor in the study's storage, which the driver has created; or the name of
           its folder on this node.
-        - `target`: the training function; see worker.load_target().
+        - `target`: the training function; see worker.load_target(). With an "archive", its code is fetched.
         - `variables`: environment variables for the worker.
         - `paths`: the driver's sys.path.
         - `function`: the contents of the file with the pickled training function. None if the file that the target
@@ -102,12 +104,15 @@ class WorkerActor:
         if function is not None:
             target["where"] = str(self._write_function(function))
         sys.path += [path for path in paths if path not in sys.path and Path(path).exists()]
-        self._enter_project(target)
+        self._remark = enter_project(target)  # about this machine; sent with the first attempt
+        with contextlib.suppress(OSError):  # the script's folder may not exist on this machine
+            os.chdir(target.get("folder") or ".")
         engine_folder = Path(folder) if isinstance(folder, str) else self._own_folder
         assert engine_folder is not None
         # With a shared folder, each report is synced to the server. A node's own disk is lost with the node.
         self._engine = LocalEngine(engine_folder, 1, target, durable=self._own_folder is None)
         self._engine.recover()
+        self._warnings: list[Event] = []  # unsent
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._executed: set[int] = set()  # the numbers of all orders that were executed
         self._opened = False
@@ -122,15 +127,6 @@ class WorkerActor:
         pickled.write(path, function)
         pickled.check_owner(path)
         return path
-
-    def _enter_project(self, target: dict[str, Any]) -> None:
-        """Change to the folder in which trials run.
-
-        An archive of the user's project (target["archive"]) is unpacked here. Its folders then go to the front of
-        sys.path, and target["folder"] becomes the unpacked folder.
-        """
-        with contextlib.suppress(OSError):  # the script's folder may not exist on this machine
-            os.chdir(target.get("folder") or ".")
 
     def open(self) -> int:
         """Start the worker, and return the process id of the actor.
@@ -156,6 +152,8 @@ class WorkerActor:
         while not self._left:
             events = self._engine.wait(_ENGINE_WAIT_SECONDS)
             self._execute(())
+            warnings, self._warnings = self._warnings, []
+            events = [*warnings, *events]
             output = self._new_output(events)
             if events or output:
                 self._answers, self._last_answer = self._answers + 1, Answer(events, output, self._left)
@@ -191,6 +189,10 @@ class WorkerActor:
                 if method == LEAVE:
                     self._leave()
                     return
+                if method == "start" and self._remark:
+                    run = arguments[0]
+                    self._warnings.append(Warned(wall_time(), run.trial, run.attempt, self._remark, once=True))
+                    self._remark = ""
                 if method == "start" and self._own_folder is not None:
                     arguments = self._begin_attempt(self._own_folder, *arguments)
                 getattr(self._engine, method)(*arguments)
