@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.common import ROOT, Row, main, say, scratch
 from benchmarks.object_store.s3_server import bucket_url, s3_server
 
-ROUNDS = 5
+ROUNDS = 3
 BAR = 0.9
 NOTHING = {"trials": 400, "seconds": 0.0, "saves": False}
 SAVING = {"trials": 20, "seconds": 1.0, "saves": True}
