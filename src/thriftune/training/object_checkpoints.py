@@ -28,6 +28,10 @@ _POLL_SECONDS = 0.2
 """How often to look whether the attempt is to end while the store does not answer."""
 
 
+_opened_urls: set[str] = set()
+"""The URLs that attempts in this process have opened. Opening one takes ten milliseconds."""
+
+
 class ObjectCheckpoints:
     """The TrialCheckpoints of a trial whose checkpoints are in an object store."""
 
@@ -37,8 +41,10 @@ class ObjectCheckpoints:
         self._send = send
         self._stops = stops
         self._pid = os.getpid()
-        with contextlib.suppress(ObjectStoreError):  # such as credentials that are not valid yet
-            self._open_store()  # a wrong URL or a missing package must fail the attempt at once
+        if run.objects not in _opened_urls:
+            with contextlib.suppress(ObjectStoreError):  # such as credentials that are not valid yet
+                self._open_store()  # a wrong URL or a missing package must fail the attempt at once
+            _opened_urls.add(run.objects)
         scratch = Path(run.folder) / "scratch"
         for leftover in scratch.glob(f"{run.rank}-*"):  # of workers that were killed
             shutil.rmtree(leftover, ignore_errors=True)
