@@ -55,7 +55,7 @@ SLOW := $(PROCESSES) $(addprefix tests/,benchmarks/reproduce benchmarks/test_ben
 	integrations/test_optuna.py market/lifetime market/revocation market/test_checkpoint_schedule.py market/test_reuse.py market/test_selection.py \
 	planning/test_plan_finder.py planning/test_exact_planner.py planning/test_cost_model.py planning/test_greedy_planner.py \
 	provisioning/test_elastic.py provisioning/test_policies.py provisioning/test_thrifty.py \
-	search/bayes stopping state/test_attributes.py loop/test_callbacks.py training/test_checkpoints.py loop/test_completion.py settings/test_deadlines.py \
+	search/bayes stopping state/test_attributes.py loop/test_callbacks.py training/test_checkpoint_files.py loop/test_completion.py settings/test_deadlines.py \
 	state/test_enqueued.py loop/test_failures.py show/test_figures.py launch/test_fingerprint.py state/test_history.py results/test_importance.py \
 	launch/test_short_tracebacks.py settings/test_known_results.py launch/test_manage.py results/test_models.py planning/test_placement.py show/test_history_plot.py state/test_unread_parameters.py \
 	replay/test_recorded.py training/test_saved_steps.py replay/test_what_if.py)

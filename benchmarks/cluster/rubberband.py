@@ -131,7 +131,7 @@ def run_plans(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.settings.table import Settings
     from thriftune.space.parameters import Float
     from thriftune.state.spec import Target
-    from thriftune.stopping.halving import SuccessiveHalving
+    from thriftune.stopping.successive_halving import SuccessiveHalving
 
     table = {"name": KIND, "slots": settings.slots, "price_per_hour": PRICE, "max_machines": settings.most}
     variables = {"BENCHMARK_WIDTH": str(settings.width), "BENCHMARK_BATCHES": str(settings.batches)}

@@ -22,7 +22,7 @@ from scipy.stats import rankdata
 
 from benchmarks.common import Row, main, say
 from benchmarks.search.tables import data
-from thriftune.market.prices import PriceHistory, PriceSeries
+from thriftune.market.price_history import PriceHistory, PriceSeries
 from thriftune.market.revocation import (
     LogisticRegression,
     RevocationModel,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import ROOT, Row, main, say
-from thriftune.market.prices import PriceHistory, PriceSeries
+from thriftune.market.price_history import PriceHistory, PriceSeries
 from thriftune.market.synthetic import Era, synthetic_lifetimes, synthetic_prices
 
 Floats = NDArray[np.float64]

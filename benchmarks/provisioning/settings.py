@@ -12,7 +12,7 @@ from benchmarks.reproduce import scispot_studies
 from benchmarks.reproduce.spottune_studies import ON_DEMAND_2016, PRICES_2016
 from benchmarks.search.tables import data
 from thriftune.market.lifetime import Lifetimes
-from thriftune.market.prices import PriceHistory
+from thriftune.market.price_history import PriceHistory
 from thriftune.replay.traces import (
     RentalConditions,
     Trace,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reproduce import Request
-from thriftune.market.prices import PriceHistory
+from thriftune.market.price_history import PriceHistory
 from thriftune.market.revocation.spottune_inputs import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.synthetic import ZONES, synthetic_prices
 from thriftune.replay import recorded

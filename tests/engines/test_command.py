@@ -24,7 +24,7 @@ from thriftune.engines.local import LocalEngine
 from thriftune.engines.printed_metrics import PrintedMetrics
 from thriftune.engines.worker import attempt
 from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Warned
-from thriftune.training.checkpoints import Checkpoints
+from thriftune.training.checkpoint_files import Checkpoints
 from thriftune.training.run import Run
 
 PYTHON = sys.executable

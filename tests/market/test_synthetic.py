@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.common import main
 from benchmarks.market import synthetic as benchmark
 from thriftune.errors import SettingError
-from thriftune.market.prices import PriceHistory
+from thriftune.market.price_history import PriceHistory
 from thriftune.market.synthetic import (
     CAP,
     DAY,

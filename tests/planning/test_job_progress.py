@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.tables import Table, replayed
 from thriftune.planning import JobSpec, successive_halving
 from thriftune.planning.job_progress import JobProgress, StageSpan, stage_spans
-from thriftune.stopping.halving import SuccessiveHalving
+from thriftune.stopping.successive_halving import SuccessiveHalving
 
 JOB = successive_halving(4, 1, 7, 2)  # 4 trials to step 1, 2 to step 3, 1 to step 7
 

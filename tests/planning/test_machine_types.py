@@ -10,7 +10,7 @@ import pytest
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, HOURLY, PER_FUNCTION
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning import CloudProfile, Latency
 from thriftune.planning.machine_types import MachineType
 

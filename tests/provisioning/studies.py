@@ -16,7 +16,7 @@ from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import make_run
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.provisioning.workload import StudyWorkload
@@ -28,7 +28,7 @@ from thriftune.replay.preemptions import (
 )
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
-from thriftune.results.ledger import Ledger
+from thriftune.results.cost_ledger import Ledger
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float

@@ -8,7 +8,7 @@ from tests.provisioning.renting_study import HOUR, RentingStudy
 from tests.support.tables import START
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.baselines import CheapestSpot, FastestSpot, OnDemand
 from thriftune.provisioning.renting_policy import RETRY_SECONDS

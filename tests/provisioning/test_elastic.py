@@ -29,7 +29,7 @@ from tests.provisioning.studies import (
 from tests.support.tables import replayed
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning import JobSpec, replanning, successive_halving
 from thriftune.planning.allocation import StageAllocation
 from thriftune.planning.machine_types import MachineType
@@ -42,7 +42,7 @@ from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import State
-from thriftune.stopping.halving import SuccessiveHalving
+from thriftune.stopping.successive_halving import SuccessiveHalving
 
 TRIALS, STEPS = 8, 14
 JOB = successive_halving(TRIALS, 2, STEPS, 2)  # 8 trials to step 2, 4 to step 6, 2 to step 14

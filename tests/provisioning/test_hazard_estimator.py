@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.provisioning.renting_study import HOUR, RentingStudy
 from tests.support.tables import START
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.baselines import CheapestSpot
 from thriftune.provisioning.hazard_estimator import HazardEstimator

@@ -12,7 +12,7 @@ from tests.support.tables import START
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.baselines import CheapestSpot, OnDemand
 from thriftune.provisioning.policies import make_policy

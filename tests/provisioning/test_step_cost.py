@@ -13,7 +13,7 @@ from tests.support.tables import START
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.step_cost import StepCost
 from thriftune.provisioning.workload import StudyWorkload

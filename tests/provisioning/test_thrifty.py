@@ -25,7 +25,7 @@ from tests.provisioning.test_step_cost import ConstantProbability
 from tests.support.tables import START
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.renting_policy import RETRY_SECONDS
 from thriftune.provisioning.thrifty import CHECK_SECONDS, Thrifty

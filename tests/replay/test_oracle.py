@@ -23,7 +23,7 @@ from tests.provisioning.studies import (
 )
 from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016, EC2_SPOT_HELD, Billing
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.baselines import CheapestSpot, OnDemand
 from thriftune.provisioning.elastic import Elastic

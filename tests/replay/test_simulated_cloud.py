@@ -16,7 +16,7 @@ from thriftune.clouds.protocol import Cloud
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, Billing
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning import CloudProfile, Latency
 from thriftune.planning.machine_types import MachineType
 from thriftune.replay.preemptions import (

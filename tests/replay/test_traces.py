@@ -13,7 +13,7 @@ import pytest
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Lifetimes
-from thriftune.market.prices import PriceHistory, PriceSeries
+from thriftune.market.price_history import PriceHistory, PriceSeries
 from thriftune.market.running_time import mean_hours
 from thriftune.market.synthetic import synthetic_lifetimes
 from thriftune.replay.preemptions import AvailabilityPreemptions, LifetimePreemptions, PricePreemptions

@@ -17,8 +17,8 @@ from thriftune.replay.traces import Trace
 from thriftune.replay.what_if import PolicySummary
 from thriftune.space.parameters import Float
 from thriftune.stopping.early_curve import EarlyCurve
-from thriftune.stopping.halving import SuccessiveHalving
 from thriftune.stopping.protocol import Verdict
+from thriftune.stopping.successive_halving import SuccessiveHalving
 
 HOUR = 3600.0
 SURVIVAL = Exponential(3.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.cli import studies
 from tests.system.stories import Story
-from thriftune.results.ledger import Ledger
+from thriftune.results.cost_ledger import Ledger
 from thriftune.state import events as ev
 from thriftune.system.energy import BUSY_CORE_WATTS, NO_METER
 

@@ -28,8 +28,8 @@ from thriftune.state.spec import Spec, Target
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
 from thriftune.store.study_files import StudyFiles
+from thriftune.training.checkpoint_files import Checkpoints
 from thriftune.training.checkpoint_objects import checkpoint_name, manifest_key, trial_prefix
-from thriftune.training.checkpoints import Checkpoints
 
 LOSSES = [0.5, 0.1, 0.3]
 DRIVE = "3fa9c1d2"

@@ -16,7 +16,7 @@ from thriftune.search.bayes.observations import ObservationReader
 from thriftune.show import describe
 from thriftune.space.space import Space
 from thriftune.state import events as ev
-from thriftune.stopping.halving import SuccessiveHalving
+from thriftune.stopping.successive_halving import SuccessiveHalving
 from thriftune.store.opening import open_store
 
 CONFIG = {"lr": 0.01, "act": "relu"}

@@ -14,7 +14,7 @@ from tests.cli.test_bill import rented
 from tests.show.test_history_plot import FIRST_BYTES
 from tests.support import rentals
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.results.ledger import AttemptWork, Ledger, LedgerRow
+from thriftune.results.cost_ledger import AttemptWork, Ledger, LedgerRow
 from thriftune.show.timeline_plot import assign_lanes, layout_of, plot_timeline, stack_attempts
 from thriftune.state import events as ev
 

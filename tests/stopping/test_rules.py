@@ -24,8 +24,8 @@ from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
 from thriftune.stopping.brackets import BracketStage
-from thriftune.stopping.halving import halving_stages
 from thriftune.stopping.protocol import Stopper
+from thriftune.stopping.successive_halving import halving_stages
 
 RULES: dict[str, Callable[[], Stopper]] = {
     "auto": stopping.Auto,

@@ -18,7 +18,7 @@ from thriftune.market.billing import (
     Billing,
 )
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.replay.preemptions import (

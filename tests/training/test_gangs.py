@@ -19,7 +19,7 @@ import pytest
 
 from tests.training import gang_acts
 from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Warned
-from thriftune.training.checkpoints import Checkpoints
+from thriftune.training.checkpoint_files import Checkpoints
 from thriftune.training.gang_connection import ConnectionGone, GangConnection, free_port, parse_address
 from thriftune.training.gangs import GangLeader, join
 from thriftune.training.run import Run, TrialLost

@@ -17,7 +17,7 @@ from thriftune.space.parameters import Float
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.spec import Spec
-from thriftune.training.checkpoints import Checkpoints
+from thriftune.training.checkpoint_files import Checkpoints
 from thriftune.training.run import EndTrial, TrialFailed
 from thriftune.training.saved_steps import best_saved, known_saves, saved_steps
 from thriftune.training.trial import Trial

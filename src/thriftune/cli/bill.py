@@ -13,7 +13,7 @@ from rich.text import Text
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
 from thriftune.cli.screen import facts_table, open_console, section, table
 from thriftune.common.formatting import format_dollars, format_energy_total, format_seconds, plural, time_unit
-from thriftune.results.ledger import SPOT_PRICE_UNKNOWN, Ledger, LedgerRow
+from thriftune.results.cost_ledger import SPOT_PRICE_UNKNOWN, Ledger, LedgerRow
 from thriftune.show.plot_style import check_plot_path
 from thriftune.state.events import THIS_MACHINE
 from thriftune.state.history import History

@@ -15,7 +15,7 @@ from thriftune.cli.market_numbers import format_share
 from thriftune.cli.screen import chart, facts_table, listed, open_console, section, table
 from thriftune.common.formatting import format_seconds
 from thriftune.market import summary
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 
 _MAX_MARKETS, _MAX_REVOCATIONS = 60, 12
 

@@ -16,8 +16,8 @@ from thriftune.common.command_hints import show_hint
 from thriftune.common.formatting import format_seconds
 from thriftune.common.text import escaped, printable
 from thriftune.launch.warm_start import taken
+from thriftune.results.cost_ledger import Ledger
 from thriftune.results.curves import best_so_far
-from thriftune.results.ledger import Ledger
 from thriftune.results.trial_states import counts_line
 from thriftune.show import cost_and_limits, describe, waiting
 from thriftune.space.objectives import join_with_and

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from thriftune.common.clock import wall_time
 from thriftune.state.events import DiskFull, Warned
-from thriftune.training.checkpoints import DiskFullError
+from thriftune.training.checkpoint_files import DiskFullError
 from thriftune.training.object_checkpoints import ObjectCheckpoints
 from thriftune.training.snapshots import write_state
 from thriftune.training.step_numbers import StepNumbers

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from thriftune.market.checkpoint_schedule import best_schedule as best_schedule
     from thriftune.market.lifetime.pooling import fit_lifetime as fit_lifetime
     from thriftune.market.lifetime.records import Lifetimes as Lifetimes
-    from thriftune.market.prices import PriceHistory as PriceHistory
-    from thriftune.market.prices import PriceSeries as PriceSeries
+    from thriftune.market.price_history import PriceHistory as PriceHistory
+    from thriftune.market.price_history import PriceSeries as PriceSeries
     from thriftune.market.reuse import ReuseTable as ReuseTable
     from thriftune.market.revocation import RevocationModel as RevocationModel
     from thriftune.market.running_time import expected_hours as expected_hours
@@ -34,7 +34,7 @@ _NAMES_OF_MODULE = {
     "catalog": ["Catalog", "Offer"],
     "checkpoint_schedule": ["best_schedule"],
     "lifetime": ["Lifetimes", "fit_lifetime"],
-    "prices": ["PriceHistory", "PriceSeries"],
+    "price_history": ["PriceHistory", "PriceSeries"],
     "reuse": ["ReuseTable"],
     "revocation": ["RevocationModel"],
     "running_time": ["expected_hours", "failure_probability"],

@@ -30,7 +30,7 @@ from thriftune.market.lifetime import (
     Weibull,
 )
 from thriftune.market.lifetime.fitting import By
-from thriftune.market.prices import MINUTE, PriceSeries
+from thriftune.market.price_history import MINUTE, PriceSeries
 from thriftune.market.reuse import reuse
 from thriftune.market.running_time import expected_hours, failure_probability
 from thriftune.market.survival import Survival

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from thriftune.errors import SettingError
-from thriftune.market.prices import PriceHistory, PriceSeries
+from thriftune.market.price_history import PriceHistory, PriceSeries
 
 Floats = NDArray[np.float64]
 Era = Literal["spiky", "smooth"]

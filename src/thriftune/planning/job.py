@@ -13,7 +13,7 @@ from typing import NamedTuple
 from thriftune.common.checks import check_whole
 from thriftune.errors import SettingError
 from thriftune.stopping import brackets
-from thriftune.stopping.halving import Hyperband, halving_stages
+from thriftune.stopping.successive_halving import Hyperband, halving_stages
 
 
 class Stage(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from thriftune.common.checks import check_number, check_whole
 from thriftune.errors import SettingError
 from thriftune.market.billing import PER_SECOND, Billing
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.market.survival import Survival
 from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.latency import Latency

@@ -11,7 +11,7 @@ from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.stopping.asha import ASHA, FIRST_RUNG_DIVISOR
 from thriftune.stopping.brackets import BracketStage
-from thriftune.stopping.halving import SuccessiveHalving
+from thriftune.stopping.successive_halving import SuccessiveHalving
 
 
 def job_of_study(spec: Spec) -> tuple[JobSpec, list[str]]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.market.billing import Billing
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.replay.preemptions import (
     AvailabilityPreemptions,

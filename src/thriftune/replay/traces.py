@@ -23,7 +23,7 @@ from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, GCP_PREEMPTIBLE, PER_SECOND, Billing
 from thriftune.market.catalog import Catalog
 from thriftune.market.lifetime import Exponential, KaplanMeier, Lifetimes, fit_lifetime
-from thriftune.market.prices import PriceHistory
+from thriftune.market.price_history import PriceHistory
 from thriftune.market.revocation.model import RevocationModel
 from thriftune.market.revocation.tabulated import TabulatedModel
 from thriftune.market.survival import Survival

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from thriftune.errors import CheckpointError, SettingError
-from thriftune.training.checkpoints import measure, sync_folder
+from thriftune.training.checkpoint_files import measure, sync_folder
 
 
 def copy_model(folder: Path, to: Path) -> Path:

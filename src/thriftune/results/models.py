@@ -21,7 +21,7 @@ from thriftune.state.reports import counted_reports
 from thriftune.state.trial_record import FoundModel, Report, State, TrialFiles, TrialRecord
 from thriftune.store.output_files import attempts_with_output, read_output
 from thriftune.store.study_files import StudyFiles
-from thriftune.training.checkpoints import in_sentences
+from thriftune.training.checkpoint_files import in_sentences
 from thriftune.training.saved_steps import SavedStep, saved_steps
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from thriftune.errors import CheckpointError
 from thriftune.loop.kept_checkpoints import checkpoint_of
 from thriftune.object_store.protocol import ObjectMissing, ObjectStore
 from thriftune.state.trial_record import StoredCheckpoint, TrialRecord
+from thriftune.training.checkpoint_files import Checkpoints, DiskFullError
 from thriftune.training.checkpoint_objects import Manifest, manifest_key
-from thriftune.training.checkpoints import Checkpoints, DiskFullError
 from thriftune.training.stored_checkpoints import StoredCheckpoints
 
 _FETCHED = "fetched"  # the cache in a trial's folder

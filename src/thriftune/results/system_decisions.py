@@ -17,7 +17,7 @@ from statistics import stdev
 from typing import NamedTuple
 
 from thriftune.results.attempt_energy import Joules
-from thriftune.results.ledger import Ledger
+from thriftune.results.cost_ledger import Ledger
 from thriftune.state.events import PROBE, LimitTrialsPerMachine, SetKnobs, UsageMeasured
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord, UsageWindow

@@ -8,7 +8,7 @@ from thriftune.common.formatting import (
     format_time,
     plural,
 )
-from thriftune.results.ledger import SPOT_PRICE_UNKNOWN
+from thriftune.results.cost_ledger import SPOT_PRICE_UNKNOWN
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec

@@ -12,7 +12,7 @@ import numpy as np
 from thriftune.common.formatting import plural
 from thriftune.market.catalog import Offer
 from thriftune.market.lifetime import KaplanMeier, Lifetime
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.market.reuse import ReuseTable
 from thriftune.market.running_time import expected_hours
 from thriftune.market.summary import FitFigures, Revocations

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from thriftune.common.formatting import format_dollars, plural, time_unit
 from thriftune.errors import ThriftuneError
-from thriftune.results.ledger import AttemptWork, Ledger, LedgerRow
+from thriftune.results.cost_ledger import AttemptWork, Ledger, LedgerRow
 from thriftune.show.plot_style import INK, MUTED, SERIES, check_plot_path, legend, picture
 
 _MACHINE = "machine"

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from thriftune.stopping.asha import ASHA
     from thriftune.stopping.auto import Auto
     from thriftune.stopping.early_curve import EarlyCurve
-    from thriftune.stopping.halving import Hyperband, SuccessiveHalving
     from thriftune.stopping.median import Median
     from thriftune.stopping.none import Never
+    from thriftune.stopping.successive_halving import Hyperband, SuccessiveHalving
 
 
 __all__ = [
@@ -36,8 +36,8 @@ STOPPERS: Registry[Stopper] = Registry(
         "none": (f"{__name__}.none", "Never"),
         "median": (f"{__name__}.median", "Median"),
         "asha": (f"{__name__}.asha", "ASHA"),
-        "halving": (f"{__name__}.halving", "SuccessiveHalving"),
-        "hyperband": (f"{__name__}.halving", "Hyperband"),
+        "halving": (f"{__name__}.successive_halving", "SuccessiveHalving"),
+        "hyperband": (f"{__name__}.successive_halving", "Hyperband"),
         "early_curve": (f"{__name__}.early_curve", "EarlyCurve"),
     },
     ("judge(trial, history)", "promote(history, more)"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thriftune.common.formatting import format_dollars, format_seconds
-from thriftune.results.ledger import SPOT_PRICE_UNKNOWN, Ledger
+from thriftune.results.cost_ledger import SPOT_PRICE_UNKNOWN, Ledger
 from thriftune.results.trial_states import counts_line
 from thriftune.state.history import History
 from thriftune.state.spec import Spec

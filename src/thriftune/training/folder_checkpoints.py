@@ -10,8 +10,8 @@ from pathlib import Path
 from thriftune.common.clock import wall_time
 from thriftune.errors import SettingError
 from thriftune.state.events import CheckpointSaved, Reported, Warned
+from thriftune.training.checkpoint_files import Checkpoints
 from thriftune.training.checkpoint_objects import checkpoint_name
-from thriftune.training.checkpoints import Checkpoints
 from thriftune.training.run import Run
 from thriftune.training.saved_steps import SavedSteps
 from thriftune.training.trial_checkpoints import Restored, Send, Share

@@ -14,9 +14,9 @@ from thriftune.common.clock import wall_time
 from thriftune.errors import CheckpointError
 from thriftune.object_store.protocol import ObjectMissing, ObjectStore, ObjectStoreError
 from thriftune.state.events import Reported, Warned
+from thriftune.training.checkpoint_files import DiskFullError
 from thriftune.training.checkpoint_objects import Manifest
 from thriftune.training.checkpoint_uploads import MOST_REPORTS, Uploads
-from thriftune.training.checkpoints import DiskFullError
 from thriftune.training.messages import to_line
 from thriftune.training.patient_store import GaveUp, PatientStore
 from thriftune.training.run import EndTrial, Run

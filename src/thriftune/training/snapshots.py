@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from thriftune.errors import CheckpointError
-from thriftune.training.checkpoints import disk_full_error
+from thriftune.training.checkpoint_files import disk_full_error
 from thriftune.training.content_hash import file_hash
 
 

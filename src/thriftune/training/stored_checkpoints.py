@@ -15,8 +15,8 @@ from typing import NamedTuple
 from thriftune.errors import CheckpointError
 from thriftune.object_store.protocol import ObjectMissing, ObjectStore
 from thriftune.training import checkpoint_objects as layout
+from thriftune.training.checkpoint_files import DiskFullError
 from thriftune.training.checkpoint_objects import Manifest
-from thriftune.training.checkpoints import DiskFullError
 from thriftune.training.content_hash import content_hash
 from thriftune.training.parallel import for_each
 

@@ -23,7 +23,7 @@ from thriftune.state.attributes import checked_attribute
 from thriftune.state.config_access import ConfigAccess, unknown_name_warning
 from thriftune.state.events import AttributeSet, Config, DiskFull, Event, Metrics, Reported, Warned
 from thriftune.state.metrics import checked_metrics, missing_metrics_error
-from thriftune.training.checkpoints import DiskFullError
+from thriftune.training.checkpoint_files import DiskFullError
 from thriftune.training.folder_checkpoints import FolderCheckpoints
 from thriftune.training.run import COUNTED, EndTrial, Gang, Link, Run, StepGauge, TrialFailed
 from thriftune.training.trial_checkpoints import Restored, TrialCheckpoints

@@ -12,7 +12,7 @@ from benchmarks.reproduce import PAPERS, Entry, Reproduction, Request, Section, 
 from benchmarks.reproduce import spottune_studies as studies
 from benchmarks.reproduce.spottune import SAVED, WORKLOADS
 from thriftune.errors import SettingError
-from thriftune.market.prices import PriceHistory, PriceSeries
+from thriftune.market.price_history import PriceHistory, PriceSeries
 from thriftune.replay import recorded
 from thriftune.replay.traces import Trace
 from thriftune.replay.what_if import PolicySummary

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.market.revocation.markets import START, changed_after, spiky
 from thriftune.errors import SettingError
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 from thriftune.market.revocation.tabulated import TabulatedModel
 
 DAY = 86_400.0

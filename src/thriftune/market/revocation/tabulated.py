@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thriftune.errors import SettingError
-from thriftune.market.prices import PriceSeries
+from thriftune.market.price_history import PriceSeries
 
 # The maximum prices in the table: how far each is above the price, as a share of the price.
 _MARGINS = (1e-4, 1e-3, 0.01, 0.05, 0.2, 0.5, 1.0, 3.0, 9.0)

@@ -14,7 +14,7 @@ from tests.cli import studies
 from tests.support import rentals
 from thriftune.market.billing import Billing
 from thriftune.replay.simulated_cloud import SimulatedCloud
-from thriftune.results.ledger import Ledger, LedgerRow
+from thriftune.results.cost_ledger import Ledger, LedgerRow
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import State

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thriftune.errors import CheckpointError, SettingError
-from thriftune.training.checkpoints import Checkpoints, DiskFullError
+from thriftune.training.checkpoint_files import Checkpoints, DiskFullError
 
 
 @pytest.fixture
@@ -500,7 +500,7 @@ def test_readers_see_only_complete_checkpoints(checkpoints: Checkpoints) -> None
 CHILD = """
 import itertools, os, sys
 from pathlib import Path
-from thriftune.training.checkpoints import Checkpoints
+from thriftune.training.checkpoint_files import Checkpoints
 
 def write(folder):
     (folder / "optimizer").mkdir()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from thriftune.errors import SettingError
 from thriftune.market.price_files import KAGGLE_COLUMNS
-from thriftune.market.prices import PriceHistory, PriceSeries, UnknownMarket
+from thriftune.market.price_history import PriceHistory, PriceSeries, UnknownMarket
 
 HEADER = "type,az,t,price\n"
 CENTS = st.integers(1, 40).map(lambda cents: cents / 4)
