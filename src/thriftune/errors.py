@@ -5,9 +5,6 @@ Each message names the thing and the value that are wrong, and says what to do n
 
 from __future__ import annotations
 
-INTERRUPTED_STATUS = 130
-"""Exit status after an interruption. Shells use it for a program that Ctrl-C has ended."""
-
 
 class ThriftuneError(Exception):
     """The base class of all errors that thriftune raises on purpose."""

@@ -15,8 +15,9 @@ from typing import Any
 import click
 
 from thriftune import __version__
+from thriftune.common import exit_status
 from thriftune.common.platforms import require_linux
-from thriftune.errors import INTERRUPTED_STATUS, StudyInterrupted, ThriftuneError
+from thriftune.errors import StudyInterrupted, ThriftuneError
 
 _COMMANDS = {  # by command: the module that has it
     "run": "run",
@@ -75,16 +76,16 @@ class _Commands(click.Group):
             require_linux()
             return super().invoke(ctx)
         except StudyInterrupted as interrupted:
-            self._end(ctx, str(interrupted), INTERRUPTED_STATUS)
+            self._end(ctx, str(interrupted), exit_status.INTERRUPTED)
         except KeyboardInterrupt:
-            self._end(ctx, "interrupted", INTERRUPTED_STATUS)
+            self._end(ctx, "interrupted", exit_status.INTERRUPTED)
         except ThriftuneError as error:
-            self._end(ctx, f"error: {error}", 1)
+            self._end(ctx, f"error: {error}", exit_status.ERROR)
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader of the output has closed the pipe; click handles that
                 raise
             file = f"{error.filename}: " if error.filename else ""
-            self._end(ctx, f"error: {file}{error.strerror or error}", 1)
+            self._end(ctx, f"error: {file}{error.strerror or error}", exit_status.ERROR)
 
     def _end(self, ctx: click.Context, message: str, status: int) -> None:
         click.echo(message, err=True)

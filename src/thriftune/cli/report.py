@@ -6,11 +6,9 @@ import time
 
 import click
 
+from thriftune.common import exit_status
 from thriftune.errors import SettingError
 from thriftune.training.current_trial import report_once
-
-MUST_END_STATUS = 3
-"""Exit status that asks the trial's command to save its state and to exit."""
 
 
 @click.command("report")
@@ -40,4 +38,4 @@ def report_command(metrics: tuple[str, ...], step: int | None) -> None:
             raise SettingError(f"{name}: {value!r} is not a number") from None
     if report_once(time.time(), values, step):
         click.echo("this trial must end now", err=True)
-        click.get_current_context().exit(MUST_END_STATUS)
+        click.get_current_context().exit(exit_status.TRIAL_MUST_END)

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-from thriftune.errors import INTERRUPTED_STATUS, StudyBusy, StudyFailed, StudyInterrupted, StudyMismatch
+from thriftune.common import exit_status
+from thriftune.errors import StudyBusy, StudyFailed, StudyInterrupted, StudyMismatch
 
 _SHORT = (StudyBusy, StudyFailed, StudyInterrupted, StudyMismatch)
 """Exceptions whose message tells users of a script all they need."""
@@ -47,7 +48,7 @@ class _ShortHook:
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):  # the terminal may be closed
                 print(error, file=sys.stderr, flush=True)
-        status = INTERRUPTED_STATUS if isinstance(error, StudyInterrupted) else 1
+        status = exit_status.INTERRUPTED if isinstance(error, StudyInterrupted) else exit_status.ERROR
         raise SystemExit(status)  # Python accepts it from a hook, and runs atexit functions
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from thriftune.errors import SpaceError, ThriftuneError
 from thriftune.loop.failures import failed_alike, retry_seconds, why_given_up
 from thriftune.loop.limits import SEARCHER_EXHAUSTED, Limits
+from thriftune.loop.preemption_notices import moves_away
 from thriftune.loop.trial_time import TrialTime, upload_grace_seconds
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.search.protocol import GainPredictor, Searcher
@@ -158,7 +159,8 @@ class Conductor:
             return
         match event:
             case ev.MachineNotice():
-                self._move_trials_away(event, now)
+                for move in list(moves_away(event, self.history, now)):
+                    self._decide(move)
             case ev.DriverStarted():
                 self._driving = True
             case ev.DriverStopped():
@@ -350,12 +352,6 @@ class Conductor:
         failed = any(isinstance(event, (ev.Failed, ev.Killed, ev.Ended)) for event in self._log)
         if failed and (trials := failed_alike(history)):
             self._decide(ev.StopAfterFailures(now, list(trials)))
-
-    def _move_trials_away(self, notice: ev.MachineNotice, now: float) -> None:
-        """Move all trials away from a machine that will be preempted; each saves its state first."""
-        for trial_id in sorted(self.history.machines[notice.machine].running):
-            attempt = self.history.trials[trial_id].attempts
-            self._decide(ev.Move(now, trial_id, attempt, "the machine will be preempted"))
 
     def _release_all(self, now: float) -> None:
         """Release all rented machines. Called when nothing will run."""

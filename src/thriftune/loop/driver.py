@@ -18,6 +18,7 @@ from thriftune.loop.callbacks import Callbacks
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.failures import failure_text
 from thriftune.loop.kept_checkpoints import resumable
+from thriftune.loop.preemption_notices import noticed_attempts
 from thriftune.loop.signals import stop_on_signals
 from thriftune.loop.study_checkpoints import StudyCheckpoints
 from thriftune.state import events as ev
@@ -257,12 +258,9 @@ class Driver:
                     self._engine.start(run, entry.workers or {machine: 1})
                 case ev.Move() | ev.Pause() | ev.Stop():
                     self._engine.request_end(entry.trial, entry.attempt)
-                case ev.MachineNotice(machine=machine, deadline=deadline):
-                    for trial in (
-                        self._history.machines[machine].running if machine in self._history.machines else ()
-                    ):
-                        attempt = self._history.trials[trial].attempts
-                        self._engine.give_notice(trial, attempt, max(0.0, deadline - now))
+                case ev.MachineNotice():
+                    for each in noticed_attempts(entry, self._history, now):
+                        self._engine.give_notice(*each)
                 case ev.Kill():
                     self._engine.kill(entry.trial, entry.attempt)
                 case ev.UsageMeasured() | ev.SetKnobs():
