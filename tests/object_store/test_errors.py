@@ -12,7 +12,7 @@ import pytest
 from obstore.exceptions import GenericError
 
 from tests.support.object_servers import FaultyServer, faulty
-from thriftune.object_store.causes import Place, translated
+from thriftune.object_store.causes import Destination, translated
 from thriftune.object_store.opening import open_objects
 from thriftune.object_store.protocol import AccessDenied, ObjectStore, ObjectStoreError, StoreUnavailable
 
@@ -172,7 +172,7 @@ def test_objects_are_deleted_singly_if_the_server_does_not_know_better(proxy: Fa
 def test_an_object_that_may_not_be_deleted_with_others() -> None:
     """The answer has status 200, and names the objects that were not deleted."""
     text = "Generic S3 error: DeleteObjects request failed for key k: Access Denied (code: AccessDenied)"
-    error = translated(GenericError(text), "deleting objects", Place("s3://b", "bucket", ""))
+    error = translated(GenericError(text), "deleting objects", Destination("s3://b", "bucket", ""))
     assert isinstance(error, AccessDenied)
     assert "s3://b: the credentials do not permit it (AccessDenied); grant the permission" in str(error)
 

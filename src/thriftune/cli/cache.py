@@ -6,7 +6,7 @@ import click
 
 from thriftune.cli.common import json_option, print_json
 from thriftune.common.formatting import format_bytes, format_time, plural
-from thriftune.training.data_folder import DataFolder, Entry
+from thriftune.training.data_folder import CachedDataset, DataFolder
 
 
 @click.command("cache")
@@ -31,5 +31,5 @@ def cache_command(clear: bool, as_json: bool) -> None:
     click.echo(f"{total:>10}  {left} in {folder.path}, which may have {format_bytes(folder.capacity())}")
 
 
-def _row(entry: Entry, removed: bool) -> dict[str, object]:
-    return {"url": entry.url, "bytes": entry.size, "used_at": entry.used_at, "removed": removed}
+def _row(dataset: CachedDataset, removed: bool) -> dict[str, object]:
+    return {"url": dataset.url, "bytes": dataset.size, "used_at": dataset.used_at, "removed": removed}

@@ -70,7 +70,7 @@ class NoRanges(ObjectStoreError):
     """The server does not send ranges of objects, or not as the protocol wants it."""
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """Where requests go, for the texts of errors.
 
     - `url`: the URL as text.
@@ -83,7 +83,7 @@ class Place(NamedTuple):
     credentials: str
 
 
-def translated(error: Exception, action: str, place: Place) -> ObjectStoreError:
+def translated(error: Exception, action: str, place: Destination) -> ObjectStoreError:
     """Return the protocol's error for an error of obstore.
 
     `action`: what failed, such as "writing studies/7/a.json".
@@ -123,7 +123,7 @@ def translated(error: Exception, action: str, place: Place) -> ObjectStoreError:
     return ObjectStoreError(failed + first_line(error))
 
 
-def _access_cause(error: Exception, status: int, code: str, place: Place) -> str:
+def _access_cause(error: Exception, status: int, code: str, place: Destination) -> str:
     """Return what is wrong with credentials or permissions, and the way out; empty if something else is."""
     text = str(error)
     answer = _answer(status, code)

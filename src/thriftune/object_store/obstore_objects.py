@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 
-from thriftune.object_store.causes import NoRanges, Place, Unsupported, translated
+from thriftune.object_store.causes import Destination, NoRanges, Unsupported, translated
 from thriftune.object_store.downloads import RANGE_BYTES, new_file, write_ranges, write_stream
 from thriftune.object_store.keys import check_key, decode_local, encode_local, listing_of
 from thriftune.object_store.protocol import (
@@ -54,7 +54,7 @@ class Connection:
     large: Client
     single: Client
     kind: str
-    place: Place
+    place: Destination
     creates: bool | None = True
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from thriftune.errors import MissingExtra, SettingError
 from thriftune.object_store import amazon, azure, google
-from thriftune.object_store.causes import Place, first_line
+from thriftune.object_store.causes import Destination, first_line
 from thriftune.object_store.protocol import ObjectStore
 from thriftune.object_store.retries import RETRY_SECONDS
 from thriftune.object_store.urls import ObjectUrl, folder_of, is_object_url, parse_object_url
@@ -75,7 +75,7 @@ def _open_folder(folder: Path) -> Connection:
             f"storage: the folder {folder} cannot be created: {error.strerror}; choose another one"
         ) from error
     store = LocalStore(folder)
-    return Connection(store, store, store, "folder", Place(str(folder), "folder", ""))
+    return Connection(store, store, store, "folder", Destination(str(folder), "folder", ""))
 
 
 def _connect(url: ObjectUrl, silence_seconds: float) -> Connection:
@@ -87,7 +87,7 @@ def _connect(url: ObjectUrl, silence_seconds: float) -> Connection:
     if url.scheme == "memory":
         with _memories_lock:
             memory = _memories.setdefault(url.bucket, MemoryStore())
-        return Connection(memory, memory, memory, "memory", Place(str(url), "store", ""))
+        return Connection(memory, memory, memory, "memory", Destination(str(url), "store", ""))
     provider = _PROVIDERS[url.scheme]
     endpoint = _checked_endpoint(url)
     options: dict[str, Any] = {
@@ -104,7 +104,7 @@ def _connect(url: ObjectUrl, silence_seconds: float) -> Connection:
         raise SettingError(
             f"storage: {url} cannot be opened: {first_line(error)}; {provider.CREDENTIALS}"
         ) from None
-    place = Place(str(url), _BUCKETS[url.scheme], provider.CREDENTIALS)
+    place = Destination(str(url), _BUCKETS[url.scheme], provider.CREDENTIALS)
     creates = amazon.creates(endpoint) if url.scheme == "s3" else True
     return Connection(small, large, single, url.scheme, place, creates)
 

@@ -49,7 +49,7 @@ _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CachedDataset:
     """A dataset in the cache. `used_at`: when a trial last began to use it, in unix seconds."""
 
     key: str
@@ -118,7 +118,7 @@ class DataFolder:
         """Remove a dataset that could not be fetched."""
         remove(self._partial / key)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CachedDataset]:
         """Return all datasets, the least recently used one first."""
         found = []
         for path in listed(self._entries):
@@ -128,10 +128,10 @@ class DataFolder:
             except FileNotFoundError:
                 used_at = 0.0
             if about is None:
-                found.append(Entry(path.name, "(damaged)", bytes_on_disk(path), used_at))
+                found.append(CachedDataset(path.name, "(damaged)", bytes_on_disk(path), used_at))
             else:
                 size = room_for(each[0] for each in about["files"].values())
-                found.append(Entry(path.name, about["url"], size, used_at))
+                found.append(CachedDataset(path.name, about["url"], size, used_at))
         return sorted(found, key=lambda each: each.used_at)
 
     def remove(self, key: str) -> bool:
