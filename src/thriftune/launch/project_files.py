@@ -106,10 +106,13 @@ def _names(output: bytes) -> list[str]:
 def _is_left_out(
     root: Path, name: PurePosixPath, environments: dict[PurePosixPath, bool], *, hidden: bool = False
 ) -> bool:
-    """Return whether an untracked file is hidden, or was created by a program.
+    """Return whether to leave out a file that git does not track.
 
-    - `environments`: a cache; whether a folder is a Python environment.
-    - `hidden`: hidden files count as others.
+    Hidden files are left out, and files that programs create, such as those of a Python environment.
+
+    - `name`: the path of the file, relative to `root`.
+    - `environments`: a cache that this function fills: for each folder, whether it is a Python environment.
+    - `hidden`: include hidden files.
     """
     if ".git" in name.parts or any(part in _CREATED for part in name.parts):
         return True

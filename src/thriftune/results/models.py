@@ -177,7 +177,7 @@ class _ModelFilesInObjectStore(_ModelFiles):
 
 
 def files_of_trials(files: StudyFiles) -> TrialFiles:
-    """Return what reads the files of a study's trials."""
+    """Return the reader of a study's checkpoints and output, for a folder or for an object store."""
     return _ModelFilesInObjectStore(files) if files.objects else _ModelFiles()
 
 

@@ -132,9 +132,10 @@ def _prediction(mean: float, std: float, unit: float, y: Array) -> Prediction:
 
 
 def _origin(x: Array) -> float:
-    """Return the step from which the curve's steps count.
+    """Return the number to subtract from each step, so that all steps of the curve are above 0.
 
-    It is 0, or as far before the first step as steps lie apart.
+    It is 0, unless the first step is less than the median distance between steps. It is then the first step minus
+    that distance.
     """
     return min(0.0, float(x[0] - (np.median(np.diff(x)) if len(x) > 1 else 1.0)))
 

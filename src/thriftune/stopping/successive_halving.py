@@ -52,7 +52,11 @@ class SuccessiveHalving:
         return self._of(history).trial_to_promote(more)
 
     def bracket_kinds(self, max_steps: int) -> Sequence[Sequence[BracketStage]]:
-        """Return the stages of each kind of bracket; the kinds alternate."""
+        """Return a list of stages for each kind of bracket.
+
+        The study's first bracket is of the first kind, the next one of the second, and so on. After the last kind
+        comes the first one again.
+        """
         return [halving_stages(self._n, self._min_steps, max_steps, self._eta)]
 
     def _of(self, history: History) -> Brackets:

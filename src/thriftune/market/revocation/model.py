@@ -89,10 +89,10 @@ class RevocationModel:
 
 
 def _training_queries(curve: PriceCurve, t: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Return each time four times, and a maximum price for each of them.
+    """Return four training queries for each time, as two arrays: times and maximum prices.
 
-    The maximum prices are like those that users choose. For each time, two are slightly above the price, one is a
-    multiple of the price, and one is a multiple of the median price.
+    Each element of `t` occurs four times in a row. Two of its maximum prices are slightly above the price at that
+    time, one is a multiple of that price, and one is a multiple of the median price. Users choose similar ones.
     """
     price = curve.price(t)
     deltas = rng.uniform(LOWEST_DELTA, HIGHEST_DELTA, t.shape)
