@@ -18,7 +18,7 @@ import pytest
 
 import thriftune
 from thriftune.common.wheel_files import write_wheel_file
-from thriftune.engines import project_code
+from thriftune.engines import node_cache
 from thriftune.engines.code_archive import EXECUTABLE, FILE, LINK, Entry, content_hash, pack
 from thriftune.engines.project_code import archive_key, unpack
 from thriftune.errors import SettingError
@@ -45,7 +45,7 @@ MANY = {f"folder{number % 7}/{number}.py": Entry(FILE, b"%d" % number) for numbe
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of a folder of objects; the cache is empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(project_code, "_used_locks", {})
+    monkeypatch.setattr(node_cache, "_used_locks", {})
     (tmp_path / "objects").mkdir()
     return f"file://{tmp_path}/objects"
 
@@ -67,7 +67,7 @@ def folders(tmp_path: Path) -> list[Path]:
 
 
 def test_unpacks_files_links_and_modes(url: str, tmp_path: Path) -> None:
-    root, working_folder, paths, packages, remark = unpack(
+    root, working_folder, paths, packages, installed, remarks = unpack(
         url, upload(url, folder="runs/here", paths=["tools", ""])
     )
     assert root.parent == cache(tmp_path)
@@ -79,7 +79,7 @@ def test_unpacks_files_links_and_modes(url: str, tmp_path: Path) -> None:
     assert working_folder.is_dir()
     assert paths == [str(root / "tools"), str(root)]
     assert root.stat().st_mode & 0o777 == 0o700
-    assert (packages, remark) == ([], "")
+    assert (packages, installed, remarks) == ([], "", [])
 
 
 def test_fetches_once(url: str, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_fetches_once(url: str, tmp_path: Path) -> None:
     first = unpack(url, archive)
     (tmp_path / "objects").rename(tmp_path / "gone")
     assert unpack(url, archive) == first
-    project_code._used_locks.clear()  # as another process
+    node_cache._used_locks.clear()  # as another process
     assert unpack(url, archive) == first
 
 
@@ -145,15 +145,14 @@ def test_refuses_another_python_or_thriftune(url: str) -> None:
 
 def test_tells_which_packages_differ(url: str) -> None:
     here = {"numpy": importlib.metadata.version("numpy")}
-    assert unpack(url, upload(url, versions=here)).remark == ""
-    assert unpack(url, upload(url, versions={**here, "no-such-package": "1", "pytest": "0"})).remark == (
+    assert unpack(url, upload(url, versions=here)).remarks == []
+    assert unpack(url, upload(url, versions={**here, "no-such-package": "1", "pytest": "0"})).remarks == [
         "a machine has other packages than the one that started the study: no-such-package is missing there and "
         f"1 here, pytest is {pytest.__version__} there and 0 here"
-    )
+    ]
     many = {f"missing{number}": "1" for number in range(9)}
-    assert unpack(url, upload(url, versions=many)).remark.endswith(
-        "missing4 is missing there and 1 here, and 4 others differ"
-    )
+    (remark,) = unpack(url, upload(url, versions=many)).remarks
+    assert remark.endswith("missing4 is missing there and 1 here, and 4 others differ")
 
 
 def upload_wheel(url: str, tmp_path: Path) -> str:
@@ -288,10 +287,10 @@ def test_removes_code_that_nobody_has_used_for_long(url: str, tmp_path: Path) ->
     for archive in others:
         unpack(url, archive)
     unused, in_use, _ = (cache(tmp_path) / archive["hash"] for archive in others)
-    locks = project_code._used_locks
+    locks = node_cache._used_locks
     os.close(locks.pop(unused.with_suffix(".used")))  # as if its process had ended
     for folder in (unused, in_use):
-        long_ago = time.time() - project_code._UNUSED_SECONDS - 10
+        long_ago = time.time() - node_cache._UNUSED_SECONDS - 10
         os.utime(folder.with_suffix(".used"), (long_ago, long_ago))
     unpack(url, upload(url))
     assert not unused.exists()

@@ -12,7 +12,8 @@ import pytest
 from tests.support.projects import editable, empty_site, install, source, write
 from thriftune.engines.code_archive import FILE, Entry
 from thriftune.errors import SettingError
-from thriftune.launch.packages import imported_modules, modules_left_behind, needed_packages
+from thriftune.launch.package_needs import needed_packages
+from thriftune.launch.packages import imported_modules, modules_left_behind, notebook_modules
 
 
 @pytest.fixture
@@ -124,3 +125,113 @@ def test_refuses_damaged_metadata(site: Path, tmp_path: Path) -> None:
     (site / "first-1.5.dist-info/direct_url.json").write_text("{")
     with pytest.raises(SettingError, match="metadata of the installed package first are damaged"):
         needed_packages({"first"}, tmp_path, [])
+
+
+def metadata(site: Path, name: str, *lines: str) -> None:
+    """Replace the metadata of an installed package."""
+    (site / f"{name}-1.5.dist-info/METADATA").write_text("\n".join(lines))
+
+
+def test_pins_all_that_packages_of_an_index_need(site: Path, tmp_path: Path) -> None:
+    install(site, "first", None, ("second[x]>=1", "thriftune", "ray", "missing", "not valid!"))
+    install(site, "second", None, ("first", 'third; extra == "x"', 'fourth; extra == "y"', 'os2; os_name == "nt"'))
+    install(site, "third", None)
+    install(site, "fourth", None)
+    found = needed_packages({"first"}, tmp_path, [])
+    assert found.versions == {"first": "1.5"}
+    assert list(found.pinned) == ["first", "second", "third"]
+    assert [found.pinned[name].version for name in found.pinned] == ["1.5"] * 3
+    assert found.pinned["first"].requires == ["second[x]>=1"]
+    assert found.pinned["second"].requires == ["first", 'third; extra == "x"', 'os2; os_name == "nt"']
+    assert (found.pinned["second"].extras, found.pinned["second"].modules) == (["x"], ["second"])
+    assert {package.source for package in found.pinned.values()} == {""}
+
+
+def test_extras_that_are_found_late_are_followed(site: Path, tmp_path: Path) -> None:
+    install(site, "first", None, ("second", "third"))
+    install(site, "second", None, ('fourth; extra == "x"', 'fifth; extra == "y"'))
+    install(site, "third", None, ("second[x,y]",))
+    install(site, "fourth", None, ("second",))
+    install(site, "fifth", None)
+    assert sorted(needed_packages({"first"}, tmp_path, []).pinned) == [
+        "fifth",
+        "first",
+        "fourth",
+        "second",
+        "third",
+    ]
+
+
+def test_local_packages_that_others_need_are_sent_and_not_pinned(site: Path, tmp_path: Path) -> None:
+    install(site, "first", None, ("second",))
+    install(site, "second", {"url": "https://x/y.git", "vcs_info": {}}, ("third", 'fourth; os_name == "nt"'))
+    install(site, "third", None)
+    install(site, "fourth", None)
+    found = needed_packages({"first"}, tmp_path, [])
+    assert [package.name for package in found.local] == ["second"]
+    assert found.versions == {"first": "1.5", "third": "1.5"}
+    assert found.pinned["first"].requires == []
+    assert list(found.pinned) == ["first", "fourth", "third"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "source"),
+    [
+        (
+            {"url": "https://x/first.whl", "archive_info": {"hashes": {"sha256": "a"}}},
+            "https://x/first.whl#sha256=a",
+        ),
+        ({"url": "https://x/first.whl", "archive_info": {}}, "https://x/first.whl"),
+        ({"url": "file:///gone/first.whl", "archive_info": {}}, None),
+        ({"url": "https://x/y.git", "vcs_info": {}}, None),
+    ],
+)
+def test_a_package_that_is_too_large_has_its_own_source(
+    site: Path, tmp_path: Path, origin: dict[str, object], source: str | None
+) -> None:
+    install(site, "first", origin)
+    record = site / "first-1.5.dist-info/RECORD"
+    record.write_text(record.read_text() + "first/large.so,,100000001\n")
+    assert needed_packages({"first"}, tmp_path, []).pinned["first"].source == source
+
+
+def test_packages_of_conda_are_not_local(site: Path, tmp_path: Path) -> None:
+    install(site, "first", {"url": "file:///home/conda/feedstock_root/first/work", "dir_info": {}})
+    assert [package.name for package in needed_packages({"first"}, tmp_path, []).local] == ["first"]
+    (site / "first-1.5.dist-info/INSTALLER").write_text("conda\n")
+    found = needed_packages({"first"}, tmp_path, [])
+    assert (found.local, found.pinned["first"].source) == ([], "")
+
+
+@pytest.mark.parametrize("version", [(), ("Version: 1.5 --index-url https://x",)])
+def test_refuses_a_package_whose_version_is_not_known(
+    site: Path, tmp_path: Path, version: tuple[str, ...]
+) -> None:
+    install(site, "first", None)
+    metadata(site, "first", "Name: first", *version)
+    with pytest.raises(SettingError, match="metadata of the installed package first do not tell its version"):
+        needed_packages({"first"}, tmp_path, [])
+
+
+def test_modules_that_only_tests_import_do_not_count() -> None:
+    names = [
+        "a.py",
+        "tests/b.py",
+        "lib/test/c.py",
+        "test_d.py",
+        "e_test.py",
+        "conftest.py",
+        "docs/f.py",
+        "latest.py",
+    ]
+    entries = {name: Entry(FILE, b"import in_" + Path(name).stem.encode()) for name in names}
+    assert imported_modules(entries) == {"in_a", "in_latest"}
+    assert len(imported_modules(entries, "tests/gpu")) == len(names)
+
+
+def test_finds_the_modules_that_the_cells_of_a_notebook_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {"sys", "pytest"} <= notebook_modules()
+    monkeypatch.setattr(
+        sys.modules["__main__"], "In", ["", "import a\nx = 1", "def f():\n    from b import c"], False
+    )
+    assert notebook_modules() == {"a", "b"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -13,9 +14,10 @@ import pytest
 
 from tests.launch.test_project_archive import STORE, target_in
 from tests.support.object_servers import faulty
+from tests.support.package_index import add_wheel, package_index
 from tests.support.projects import editable, empty_site, install, source, write
 from thriftune.engines import project_code
-from thriftune.engines.project_code import unpack
+from thriftune.engines.project_code import enter_project, unpack
 from thriftune.errors import SettingError
 from thriftune.launch.send_code import send_code
 from thriftune.object_store.opening import open_objects
@@ -82,7 +84,7 @@ def test_a_machine_imports_the_project_and_its_local_packages(
     assert send_code(target, None, url, f"{url}/studies/1", STORE, pytest.fail) == archive
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "machine"))
     folders = unpack(url, json.loads(json.dumps(archive)))
-    assert folders.remark == ""
+    assert folders.remarks == []
     code = "import sys; sys.path[:0] = sys.argv[1:]; import train"
     process = subprocess.run(
         [sys.executable, "-c", code, *folders.paths],
@@ -105,6 +107,17 @@ def test_a_failed_build_uploads_nothing(site: Path, tmp_path: Path) -> None:
     assert list(open_objects(url).list_objects()) == []
 
 
+def test_a_package_whose_folder_is_gone_is_refused(site: Path, tmp_path: Path) -> None:
+    install(site, "first", {"url": "https://x/y.git", "vcs_info": {}}, ("second",))
+    install(site, "second", editable(tmp_path / "gone"))
+    project = write(tmp_path / "project", "train.py")
+    (project / "train.py").write_text("import first")
+    url = (tmp_path / "objects").as_uri()
+    with pytest.raises(SettingError, match=r"second .* the folder .* is gone: .*/gone; install it again"):
+        send_code(target_in(project, kind="function"), None, url, f"{url}/studies/1", STORE, pytest.fail)
+    assert list(open_objects(url).list_objects()) == []
+
+
 def test_a_study_that_is_resumed_elsewhere_uses_its_stored_code(tmp_path: Path) -> None:
     storage, study = (f"file://{tmp_path}/{name}" for name in ("objects", "objects/studies/1"))
     target = target_in(write(tmp_path / "project", "train.py"))
@@ -122,3 +135,35 @@ def test_a_study_that_is_resumed_elsewhere_uses_its_stored_code(tmp_path: Path) 
     ]
     with pytest.raises(SettingError, match=rf"project with the code .* no copy of it is in {storage}; resume"):
         send_code(target, None, storage, f"{storage}/studies/2", STORE, pytest.fail)
+
+
+def test_a_machine_installs_packages_that_it_lacks(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = package_index(tmp_path / "index", monkeypatch)
+    install(site, "first", {"url": "https://x/y.git", "vcs_info": {}}, ("second",))
+    install(site, "second", None, ("third",))
+    install(site, "third", None)
+    for name in ("second", "third"):
+        add_wheel(index, name)
+    project = write(tmp_path / "project", "train.py")
+    (project / "train.py").write_text("import first, numpy\n")
+    url = (tmp_path / "objects").as_uri()
+    target = target_in(project, kind="function", where="train.py:train")
+    archive = json.loads(json.dumps(send_code(target, None, url, f"{url}/studies/1", STORE, pytest.fail)))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "machine"))
+    assert unpack(url, archive).installed == ""  # it has them all
+    assert not (tmp_path / "machine/thriftune/packages").exists()
+    site.rename(tmp_path / "gone")
+    monkeypatch.setattr("thriftune.engines.install_packages._QUICK_SECONDS", -1.0)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "given")
+    (remark,) = enter_project({"archive": archive})
+    assert remark.startswith("installed on ")
+    assert remark.endswith(" s: second==1.5, third==1.5")
+    first, given, installed = os.environ["PYTHONPATH"].split(os.pathsep)
+    assert given == "given"
+    assert first in sys.path[:3]
+    assert sys.path[-1] == installed
+    assert (Path(installed) / "second/__init__.py").read_text() == "value = '1.5'\n"

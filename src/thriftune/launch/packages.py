@@ -1,8 +1,4 @@
-"""Find the installed packages that a study's code imports.
-
-Packages of an index must be installed on other machines; their versions are compared there. Local packages, which
-were installed from a folder or a repository, are sent as wheels (local_wheels.py).
-"""
+"""Find the modules that a study's code imports, and the installed packages that they belong to."""
 
 from __future__ import annotations
 
@@ -11,8 +7,7 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import (
     Distribution,
     PackageNotFoundError,
@@ -20,80 +15,64 @@ from importlib.metadata import (
     distributions,
     packages_distributions,
 )
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from thriftune.engines.code_archive import MOST_BYTES, Entry
+from thriftune.engines.code_archive import Entry
 from thriftune.engines.pickled import SCRIPTS
 from thriftune.errors import SettingError
 from thriftune.launch.fingerprint import is_users
 
-_OWN = "thriftune"
+OWN = "thriftune"
+"""The normal name of the package that this module belongs to."""
 
 _IMPORT = re.compile(rb"^[ \t]*(?:import[ \t]+([^\n#;]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Packages:
-    """The packages that a study needs on other machines.
+_DEVELOPERS_FOLDERS = {"test", "tests", "doc", "docs"}
+_DEVELOPERS_FILE = re.compile(r"(test_.*|.*_test|conftest|setup|noxfile)\.py")
+"""The names of folders and files with code that trials do not run."""
 
-    - `versions`: of packages that must be installed there, by name: those of an index, and those too large to
-      send.
-    - `local`: packages that are sent as wheels.
+
+def imported_modules(entries: Mapping[str, Entry], folder: str = "") -> set[str]:
+    """Return the first parts of the names of all modules that the Python files of a project import.
+
+    Tests and the like are left out, as trials do not need what they import.
+
+    - `folder`: in which trials run, relative to the project. If it is a folder of tests, they are included.
     """
-
-    versions: Mapping[str, str]
-    local: Sequence[Distribution]
-
-
-def needed_packages(modules: Iterable[str], root: Path, search_path: Sequence[str]) -> Packages:
-    """Return the installed packages that modules with these names belong to.
-
-    What local packages need is included. Local ones that can be imported from the project's archive are left out,
-    and so is thriftune itself.
-
-    - `root`: the folder of the project.
-    - `search_path`: the folders of sys.path that are in the project.
-    """
-    sent_with_project = {root / path for path in search_path}
-    versions: dict[str, str] = {}
-    local: dict[str, Distribution] = {}
-    left = sorted(_packages_of(modules))
-    seen = set(left)
-    while left:
-        name = left.pop()
-        package = _installed(name)
-        if package is None or name == _OWN:
-            continue
-        folder = editable_folder(package)
-        if _origin(package) is None or (folder is None and _size(package) > MOST_BYTES):
-            versions[name] = package.version
-            continue
-        if folder is None or not sent_with_project & {folder, folder / "src"}:
-            local[name] = package
-        always = [text for text in package.requires or () if not re.search(r";.*\bextra\b", text)]
-        required = {_normal(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in always}
-        left += sorted(required - seen)
-        seen |= required
-    return Packages(dict(sorted(versions.items())), [local[name] for name in sorted(local)])
-
-
-def imported_modules(entries: Mapping[str, Entry]) -> set[str]:
-    """Return the first parts of the names of all modules that the Python files of a project import."""
-    modules = set()
+    everything = _for_developers(f"{folder}/x.py")
+    modules = set[str]()
     for name, entry in entries.items():
-        if name.endswith(".py"):
-            for several, one in _IMPORT.findall(entry.content):
-                for each in (one or several).split(b","):
-                    top = each.split(b" as ")[0].strip().partition(b".")[0]
-                    modules.add(top.decode(errors="replace"))
+        if name.endswith(".py") and (everything or not _for_developers(name)):
+            modules |= _imported_by(entry.content)
     return modules
 
 
-def loaded_modules() -> set[str]:
-    """Return the first parts of the names of all modules that this process has imported."""
+def notebook_modules() -> set[str]:
+    """Return the first parts of the names of all modules that the cells of this notebook import.
+
+    In another interactive session, these are all modules that this process has imported.
+    """
+    cells = getattr(sys.modules["__main__"], "In", None)
+    if isinstance(cells, list):
+        return _imported_by("\n".join(map(str, cells)).encode(errors="replace"))
     return {name.partition(".")[0] for name in list(sys.modules)}
+
+
+def _imported_by(code: bytes) -> set[str]:
+    return {
+        each.split(b" as ")[0].strip().partition(b".")[0].decode(errors="replace")
+        for several, one in _IMPORT.findall(code)
+        for each in (one or several).split(b",")
+    }
+
+
+def _for_developers(name: str) -> bool:
+    """Return whether a file is a test or configures a tool, by its path in the project."""
+    path = PurePosixPath(name)
+    return bool(_DEVELOPERS_FOLDERS & set(path.parts[:-1])) or _DEVELOPERS_FILE.fullmatch(path.name) is not None
 
 
 def modules_left_behind(root: Path, files: Iterable[str]) -> dict[str, Path]:
@@ -118,11 +97,11 @@ def modules_left_behind(root: Path, files: Iterable[str]) -> dict[str, Path]:
 
 def editable_folder(package: Distribution) -> Path | None:
     """Return the folder from which an editable package is imported; None for others."""
-    origin = _origin(package)
+    origin = origin_of(package)
     return _folder_of(origin) if origin is not None and _is_editable(origin) else None
 
 
-def _packages_of(modules: Iterable[str]) -> set[str]:
+def packages_of(modules: Iterable[str]) -> set[str]:
     """Return the names of the packages that modules with these names belong to.
 
     The metadata of many editable packages do not tell their modules. Their folders do.
@@ -132,7 +111,7 @@ def _packages_of(modules: Iterable[str]) -> set[str]:
     names: set[str] = set()
     for module in modules:
         if module in found:
-            names.update(map(_normal, found[module]))
+            names.update(map(normal_name, found[module]))
         elif (path := _place_of(module)) is not None:
             names |= {editable[folder] for folder in path.parents if folder in editable}
     return names
@@ -151,27 +130,27 @@ def _place_of(module: str) -> Path | None:
 def _editable_packages() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the name and origin of each editable package but thriftune."""
     for package in distributions():
-        origin = _origin(package)
-        if origin is not None and _is_editable(origin) and _normal(package.name) != _OWN:
-            yield _normal(package.name), origin
+        origin = origin_of(package)
+        if origin is not None and _is_editable(origin) and normal_name(package.name) != OWN:
+            yield normal_name(package.name), origin
 
 
-def _normal(name: str) -> str:
+def normal_name(name: str) -> str:
     """Return the normal form of a package's name."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _installed(name: str) -> Distribution | None:
+def installed(name: str) -> Distribution | None:
     try:
         return distribution(name)
     except PackageNotFoundError:
         return None
 
 
-def _origin(package: Distribution) -> Mapping[str, Any] | None:
+def origin_of(package: Distribution) -> Mapping[str, Any] | None:
     """Return from where a local package was installed; None for a package of an index."""
     text = package.read_text("direct_url.json")
-    if text is None:
+    if text is None or (package.read_text("INSTALLER") or "").strip() == "conda":  # it tells where conda built it
         return None
     try:
         origin: Mapping[str, Any] = json.loads(text)
@@ -183,7 +162,7 @@ def _origin(package: Distribution) -> Mapping[str, Any] | None:
     return origin
 
 
-def _size(package: Distribution) -> int:
+def installed_bytes(package: Distribution) -> int:
     """Return the size of the installed files of a package in bytes."""
     return sum(file.size or 0 for file in package.files or ())
 

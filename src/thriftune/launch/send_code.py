@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 from thriftune.engines.project_code import python_version
 from thriftune.errors import SettingError
 from thriftune.launch.local_wheels import build_wheel
-from thriftune.launch.packages import imported_modules, loaded_modules, modules_left_behind, needed_packages
+from thriftune.launch.package_needs import needed_packages
+from thriftune.launch.packages import imported_modules, modules_left_behind, notebook_modules
 from thriftune.launch.project_archive import pack_project, upload_project
 from thriftune.object_store.opening import open_objects
 from thriftune.object_store.protocol import ObjectMissing, ObjectStore
@@ -38,7 +40,8 @@ def send_code(
     Called before anything of a study starts. The description is stored with the study. If the project is not on
     this machine, because another machine resumes the study, the stored one is returned.
 
-    Raises SettingError if the project cannot be sent, or if a local package cannot be built.
+    Raises SettingError if the project cannot be sent, if a local package cannot be built, or if the version of a
+    package is not known.
 
     - `storage`, `study`: the URLs of the storage and of the study in it.
     - `patterns`, `store`, `say`: see pack_project().
@@ -56,10 +59,10 @@ def send_code(
         say(f"the folder {folder} is not on this machine; trials use the code that was stored with the study")
         return stored
     archive = pack_project(target, patterns, store, say)
-    modules = imported_modules(archive.entries)
+    modules = imported_modules(archive.entries, archive.folder)
     if target.kind == "pickled":
         if not hasattr(sys.modules["__main__"], "__file__"):  # a notebook: its imports are in none of the files
-            modules |= loaded_modules()
+            modules |= notebook_modules()
         if left := modules_left_behind(archive.root, archive.entries):
             say(_left_behind(left, archive.root))
     packages = needed_packages(modules, archive.root, archive.paths)
@@ -74,6 +77,7 @@ def send_code(
         "python": python_version(),
         "thriftune": __version__,
         "versions": packages.versions,
+        "packages": {name: asdict(package) for name, package in packages.pinned.items()},
         "wheels": wheels,
     }
     described.put(_DESCRIPTION_KEY, json.dumps(description).encode())

@@ -19,7 +19,7 @@ def unsuitable_node(error: BaseException) -> str:
     if "No module named 'thriftune" in why:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         return f"{why}; install the same thriftune there, for Python {version}"
-    return why.partition("SettingError: ")[2]
+    return str(error).rpartition("SettingError: ")[2].strip() if "SettingError: " in str(error) else ""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -104,7 +104,7 @@ class WorkerActor:
         if function is not None:
             target["where"] = str(self._write_function(function))
         sys.path += [path for path in paths if path not in sys.path and Path(path).exists()]
-        self._remark = enter_project(target)  # about this machine; sent with the first attempt
+        self._remarks = enter_project(target)  # about this machine; sent with the first attempt
         with contextlib.suppress(OSError):  # the script's folder may not exist on this machine
             os.chdir(target.get("folder") or ".")
         engine_folder = Path(folder) if isinstance(folder, str) else self._own_folder
@@ -189,10 +189,12 @@ class WorkerActor:
                 if method == LEAVE:
                     self._leave()
                     return
-                if method == "start" and self._remark:
+                if method == "start":
                     run = arguments[0]
-                    self._warnings.append(Warned(wall_time(), run.trial, run.attempt, self._remark, once=True))
-                    self._remark = ""
+                    remarks, self._remarks = self._remarks, []
+                    self._warnings += [
+                        Warned(wall_time(), run.trial, run.attempt, each, once=True) for each in remarks
+                    ]
                 if method == "start" and self._own_folder is not None:
                     arguments = self._begin_attempt(self._own_folder, *arguments)
                 getattr(self._engine, method)(*arguments)
