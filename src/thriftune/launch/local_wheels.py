@@ -91,6 +91,11 @@ def _built(package: Distribution, source: Path) -> Path:
 
     `source`: the folder of the package.
     """
+    if not source.is_dir():
+        raise SettingError(
+            f"the local package {package.name} cannot be sent to other machines, because the folder from which it "
+            f"was installed is gone: {source}; install it again"
+        )
     folder = user_cache("wheels") / _stamp(source)
     wheels = list(folder.glob("*.whl"))
     if wheels:
