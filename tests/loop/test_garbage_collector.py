@@ -67,6 +67,31 @@ def test_a_drive_that_has_lost_its_study_deletes_nothing_any_more() -> None:
     assert set(objects.data) == before
 
 
+def test_nothing_is_deleted_before_the_log_that_makes_it_garbage_is_shipped() -> None:
+    objects = MemoryObjects()
+    for number in (1, 2):
+        store_checkpoint(objects, f"1-{DRIVE}/{number:06}", {"model": bytes([number])})
+    before = set(objects.data)
+    events: list[object] = []
+    delete = objects.delete
+    objects.delete = lambda keys: events.append("delete") or delete(keys)  # type: ignore[method-assign, func-returns-value]
+
+    def ship_now() -> None:
+        assert set(objects.data) == before
+        events.append("ship")
+        if len(events) == 1:
+            raise StoreUnavailable("the log could not be written")
+
+    health: list[ObjectStoreError | None] = []
+    collector = GarbageCollector(lambda: objects, health.append, ship_now=ship_now)
+    collector.submit(wanted(7, f"1-{DRIVE}/000002"))
+    while not health:
+        threading.Event().wait(0.01)
+    assert set(objects.data) == before
+    collector.close(60.0)
+    assert events == ["ship", "ship", "delete", "delete"]
+
+
 def test_manifests_go_before_their_parts() -> None:
     objects = MemoryObjects()
     deleted: list[str] = []

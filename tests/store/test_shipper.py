@@ -14,6 +14,7 @@ from tests.store.conformance import reports
 from tests.support.object_servers import FaultyServer, faulty
 from thriftune.errors import StoreConflict
 from thriftune.object_store.opening import open_objects
+from thriftune.object_store.protocol import StoreUnavailable
 from thriftune.store import shipped_log, shipper
 from thriftune.store.epochs import Epochs, new_claim
 from thriftune.store.object_url_store import ObjectUrlStore
@@ -174,6 +175,28 @@ def test_a_driver_that_was_replaced_is_told(store: ObjectUrlStore, elsewhere: Ob
     with pytest.raises(StoreConflict, match="study 's'"):
         drive()
     assert elsewhere.read("s")[:2] == reports(1, 2)
+
+
+def test_any_thread_may_ship_and_check_without_speaking_to_the_user(
+    server: FaultyServer, store: ObjectUrlStore, elsewhere: ObjectUrlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipper, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(shipper, "SHORT_PATIENCE_SECONDS", 0.1)
+    said: list[str] = []
+    with store.drive("s"):
+        ships = store.shipper("s")
+        ships.say = said.append
+        store.append("s", 0, reports(1, 3))
+        ships.ship_now()
+        assert elsewhere.read("s") == reports(1, 3)
+        server.refuse()
+        store.append("s", 3, reports(4, 5))
+        eventually(lambda: ships._away_since is not None, "nothing has failed")
+        with pytest.raises(StoreUnavailable, match="the log could not be written to s3://"):
+            ships.ship_now()
+        server.mend()
+        ships.check()
+        assert not said, "only the driver's thread may show messages"
 
 
 def test_requests_of_other_machines_reach_the_driver(store: ObjectUrlStore, elsewhere: ObjectUrlStore) -> None:

@@ -100,8 +100,7 @@ def drive(
         drive_id = secrets.token_hex(4)
         checkpoints = None
         if files.objects:
-            check = shipper.check if shipper is not None else lambda: None
-            checkpoints = open_checkpoints(files.objects, spec, drive_id, check)
+            checkpoints = open_checkpoints(files.objects, spec, drive_id, shipper)
         files.claim()
         if message := remark():
             view.note(message)

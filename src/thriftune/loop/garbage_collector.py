@@ -3,6 +3,10 @@
 Only the study's driver does so, since it alone knows which attempts run. All is collected once when a drive
 begins, which finds what crashes have left, and then each trial's after its checkpoints have changed. The work
 waits while the store cannot be used.
+
+A shipped log may lack the last seconds. If this machine is lost with its disk, the next drive needs the
+checkpoints that the shipped log knows, and the reports in the manifests of later ones. So nothing is deleted
+before the entries that make it garbage are shipped.
 """
 
 from __future__ import annotations
@@ -39,16 +43,20 @@ class GarbageCollector:
         open_store: Callable[[], ObjectStore],
         health: Health = lambda _: None,
         check: Callable[[], object] = lambda: None,
+        ship_now: Callable[[], object] = lambda: None,
     ) -> None:
         """Create it.
 
         - `open_store`: called for each round.
         - `check`: called before something is deleted; raises StoreConflict if another drive has taken over.
+        - `ship_now`: called before each round. Returns once the next drive would know what this one wants to keep,
+          should this machine be lost with its disk; raises what `check` or the store raises.
         - `health`: called on the thread with the error that made a round fail, or None after a round without.
         """
         self._open_store = open_store
         self._health = health
         self._check = check
+        self._ship_now = ship_now
         self._all: dict[int, WantedCheckpoints] | None = None  # what a sweep over all trials is to keep
         self._unknown = _NOTHING_WANTED  # what a sweep keeps of a trial that the log does not know
         self._due: dict[int, WantedCheckpoints] = {}  # by trial: the newest of each
@@ -111,6 +119,7 @@ class GarbageCollector:
     ) -> ObjectStoreError | None:
         """Collect the garbage; return the error of a store that cannot be used now."""
         try:
+            self._ship_now()
             objects = self._open_store()
             if everything is not None:
                 for trial, keys in _by_trial(each.key for each in objects.list_objects(_TRIALS)):

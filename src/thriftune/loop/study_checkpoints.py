@@ -28,6 +28,7 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import StoredCheckpoint, TrialRecord
+from thriftune.store.protocol import LogShipping
 from thriftune.training.checkpoint_objects import Manifest
 
 _LOOK_UP_SECONDS = 5.0
@@ -53,13 +54,13 @@ class StudyCheckpoints:
         open_store: Callable[[str], ObjectStore],
         spec: Spec,
         drive: str,
-        check: Callable[[], object] = lambda: None,
+        shipping: LogShipping | None = None,
     ) -> None:
         """Create it.
 
         - `url`: of the study. `open_store`: opens an object store by its URL.
         - `drive`: the id of this drive.
-        - `check`: raises StoreConflict if another drive has taken the study over.
+        - `shipping`: ships the log; None if it is not shipped.
         """
         self.url = url
         self._open_store = open_store
@@ -72,7 +73,8 @@ class StudyCheckpoints:
         self._messages: SimpleQueue[str] = SimpleQueue()
         self._is_down = False  # the garbage collector could not use the store
         self._skip_until = float("-inf")  # in monotonic seconds: the store has not answered
-        self._collector = GarbageCollector(self._opened, self._note_health, check)
+        hooks = () if shipping is None else (shipping.check, shipping.ship_now)
+        self._collector = GarbageCollector(self._opened, self._note_health, *hooks)
 
     def _opened(self) -> ObjectStore:
         objects = self._objects  # another thread may reset it

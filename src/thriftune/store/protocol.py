@@ -169,3 +169,16 @@ class LogShipping(Protocol):
         Called before something happens that must not be forgotten, such as the renting of a machine. Waits only
         for a limited time, and then warns. Raises StoreConflict as raise_if_lost() does.
         """
+
+    def ship_now(self) -> None:
+        """Return once the object store has all entries that the local log has now. Any thread may call it.
+
+        Called before checkpoints are deleted that a log without these entries would need. Waits only for a limited
+        time. Raises StoreUnavailable then, and StoreConflict as raise_if_lost() does.
+        """
+
+    def check(self) -> None:
+        """Ask the object store whether a driver on another machine has taken the study over.
+
+        Raises StoreConflict if so. Any thread may call it.
+        """

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 
 from thriftune.errors import StoreConflict
 from thriftune.object_store.below import ObjectsBelow
-from thriftune.object_store.protocol import ObjectMissing
+from thriftune.object_store.protocol import ObjectMissing, StoreUnavailable
 from thriftune.store.epochs import Claim
 from thriftune.store.heartbeat import HEARTBEAT_SECONDS, Heartbeat
 from thriftune.store.output_objects import OutputShipper
@@ -135,24 +135,48 @@ class Shipper:
     def check(self) -> None:
         """Ask the server whether another drive has taken the study over; raise StoreConflict if so.
 
-        Called before something that a driver must not do any more, such as deleting old checkpoints.
+        Called before something that a driver must not do any more, such as deleting old checkpoints. Any thread
+        may call it.
         """
-        self.raise_if_lost()
+        if self._lost is not None:
+            raise self._lost
         self._writer.check()
+
+    def ship_now(self) -> None:
+        """Return once all entries are shipped that the local log has now. Any thread may call it.
+
+        Waits only for a limited time. Raises StoreUnavailable then, and StoreConflict if another drive has taken
+        the study over.
+        """
+        patience = self._patience
+        if not self._wait_until_shipped(patience):
+            raise StoreUnavailable(f"the log could not be written to {self._objects.url} within {patience:.0f} s")
+        if self._lost is not None:
+            raise self._lost
+
+    @property
+    def _patience(self) -> float:
+        return PATIENCE_SECONDS if self._away_since is None else SHORT_PATIENCE_SECONDS
+
+    def _wait_until_shipped(self, seconds: float) -> bool:
+        """Wait until all present entries are shipped, or the study is lost; return False if that takes longer."""
+        entries = self._local.length(self._local_name)
+        with self._changed:
+            if self._writer.shipped < entries:
+                self._urgent = True
+                self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: self._writer.shipped >= entries or self._lost is not None or self._done, seconds
+            )
+            return self._writer.shipped >= entries or self._lost is not None
 
     def wait_until_shipped(self) -> None:
         """Return once all entries are shipped that the local log has now.
 
         Waits only for a limited time, and then warns. Raises StoreConflict if another drive has taken over.
         """
-        entries = self._local.length(self._local_name)
-        patience = PATIENCE_SECONDS if self._away_since is None else SHORT_PATIENCE_SECONDS
-        with self._changed:
-            self._urgent = True
-            self._changed.notify_all()
-            shipped = self._changed.wait_for(
-                lambda: self._writer.shipped >= entries or self._lost is not None or self._done, patience
-            )
+        patience = self._patience
+        shipped = self._wait_until_shipped(patience)
         self.raise_if_lost()
         if not shipped:
             self.say(
