@@ -177,6 +177,26 @@ def test_a_log_that_lacks_entries_that_were_shipped_is_damaged(drive: Drive) -> 
         reader(drive.objects).read()
 
 
+def test_segments_that_are_merged_while_they_are_read_are_not_left_out(drive: Drive) -> None:
+    # The driver was paused between its look for a newer claim and the merge. Its successor reads meanwhile.
+    for _ in range(15):
+        drive.ship(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped_log, "to_merge", lambda segments: [])
+        drive.ship(1)
+    get, reads = drive.objects.get, itertools.count(1)
+
+    def get_slowly(key: str) -> bytes:
+        if key.startswith("log/") and next(reads) == 14:  # only the last ones are missing, so there is no gap
+            drive.writer._merge(list(drive.writer._segments))
+        return get(key)
+
+    drive.objects.get = get_slowly  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped_log, "in_parallel", lambda function, items: [function(item) for item in items])
+        assert reader(drive.objects).read()[1] == drive.safe
+
+
 def test_a_shipment_that_failed_is_repeated_with_the_same_content(drive: Drive) -> None:
     drive.ship(1)
     put, sent = drive.objects.put, list[tuple[str, bytes]]()

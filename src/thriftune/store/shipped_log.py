@@ -103,6 +103,9 @@ class ShippedLogReader:
             self._names.update(name for name in fetched if first_of(name) < len(self._lines))
             if gap:
                 return f"its log has a gap after entry {len(self._lines)}"
+            # Those that were merged meanwhile are in a segment that is not in the list.
+            if missing := [name for name in new if first_of(name) >= len(self._lines)]:
+                return f"segment {missing[0]} of its log is missing"
             # The list may be out of date. The name of the next segment is known.
             while more := self._fetch(prefix, [shipped_name(len(self._lines))]):
                 self._names.update(more)
