@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from thriftune.cli import cli
 from thriftune.errors import SettingError, StudyBusy, StudyExists, StudyNotFound
 from thriftune.launch.drive import resume
 from thriftune.launch.renaming import rename_study, set_aside
+from thriftune.launch.shipping import shipping
+from thriftune.object_store.opening import open_objects
 from thriftune.results.loading import load_spec
 from thriftune.show.progress import SilentView
 from thriftune.store.opening import open_store
@@ -309,3 +312,23 @@ def test_a_store_that_is_passed_as_an_object_stays_open(store: Path) -> None:
         tt.rename("first", "second", opened)
         tt.delete("second", opened)
         assert tt.studies(opened) == []
+
+
+def test_a_study_that_another_machine_drives_is_not_deleted(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://{secrets.token_hex(4)}"
+    with open_store(store) as opened:
+        opened.update_spec("first", {**opened.spec("first"), "storage": url})
+        with shipping(opened, load_spec(opened, "first"), print):
+            pass
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    with open_store(url) as elsewhere:
+        with elsewhere.drive("first"):
+            with pytest.raises(StudyBusy, match="study 'first'"):
+                tt.delete("first", store)
+            assert elsewhere.read("first")
+        assert tt.load("first", store=store).trials
+        tt.delete("first", store)
+        assert elsewhere.studies() == []
+    assert list(open_objects(url).list_objects()) == []

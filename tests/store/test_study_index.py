@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.store.memory_objects import MemoryObjects
 from thriftune.errors import StudyExists, StudyNotFound
+from thriftune.object_store.protocol import StoreUnavailable
 from thriftune.store.epochs import Claim
 from thriftune.store.study_index import StudyIndex, StudyRecord, decode, encode
 
@@ -84,6 +89,28 @@ def test_a_deleted_study_leaves_nothing(index: StudyIndex, objects: MemoryObject
     index.add(record("1", "a"))
     index.add(record("11", "b"))
     objects.put("studies/1/log/x", b"")
-    index.remove(index.find("a"))
+    index.remove("1", "a")
     assert [key for key in objects.data if "1/" in key] == ["studies/11/study.json"]
     index.add(record("2", "a"))
+
+
+def test_a_deletion_that_was_cut_short_can_be_repeated(index: StudyIndex, objects: MemoryObjects) -> None:
+    index.add(record("1", "a"))
+    for key in ("log/x", "trials/7/checkpoints/x", "driver.json"):
+        objects.put(f"studies/1/{key}", b"")
+    left = 0
+    while objects.data:
+        requests = itertools.count()
+
+        def before(requests: Iterator[int] = requests, most: int = left) -> None:
+            if next(requests) >= most:
+                raise StoreUnavailable("cut short")
+
+        objects._before = before
+        with suppress(StoreUnavailable):
+            index.remove("1", "a")
+        objects._before = lambda: None
+        if any(key.startswith("studies/") for key in objects.data):
+            assert index.find("a").id == "1", f"after {left} requests, the rest can never be deleted"
+        left += 1
+    assert left > 5

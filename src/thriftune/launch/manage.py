@@ -17,7 +17,7 @@ from thriftune.results.saved_models import remove_fetched
 from thriftune.results.summaries import StudySummary, summaries
 from thriftune.store.opening import use_store
 from thriftune.store.protocol import DriverInfo, Store
-from thriftune.store.study_files import StudyFiles, objects_of
+from thriftune.store.study_files import StudyFiles, objects_of, storage_of
 
 _POLL_SECONDS = 0.1
 """Look this often whether a study has stopped."""
@@ -97,8 +97,10 @@ def delete_study(store: Store, name: str) -> str:
     then stays, so that this can be called again.
     """
     files: StudyFiles | None
+    storage = ""
     try:
-        files = StudyFiles.of(load_spec(store, name), store)
+        spec = load_spec(store, name)
+        files, storage = StudyFiles.of(spec, store), storage_of(spec, store)
     except StudyDamaged:
         files = None
     check_idle(store, name)
@@ -106,7 +108,7 @@ def delete_study(store: Store, name: str) -> str:
     is_own = files is not None and is_object_url(store.url) and objects_of(store.url, files.owner) == files.objects
     if files is not None and files.objects and not is_own:
         with store.drive(name):  # no driver starts meanwhile
-            delete_objects(files.objects, name)
+            delete_objects(store, name, files, storage)
     store.delete(name)
     if files is None:
         return f"its settings were damaged, so its files stay, by default in {store.folder / name}"

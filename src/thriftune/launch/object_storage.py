@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from thriftune.loop.study_checkpoints import StudyCheckpoints
 from thriftune.object_store.access import check_access
 from thriftune.object_store.opening import open_objects
 from thriftune.object_store.protocol import ObjectStoreError
 from thriftune.state.spec import Spec
-from thriftune.store.protocol import LogShipping
+from thriftune.store.protocol import LogShipping, Store
+from thriftune.store.study_files import StudyFiles
 
 _DELETE_RETRY_SECONDS = 5.0
 """How long to retry. The user waits, and can delete the study again."""
@@ -25,16 +28,28 @@ def open_checkpoints(url: str, spec: Spec, drive: str, shipping: LogShipping | N
     return StudyCheckpoints(url, open_objects, spec, drive, shipping)
 
 
-def delete_objects(url: str, study: str) -> None:
-    """Delete all objects of a study. Raises an ObjectStoreError if some may be left; it may be called again.
+def delete_objects(store: Store, name: str, files: StudyFiles, storage: str) -> None:
+    """Delete all objects of a study. The caller holds its lock in its own store.
 
-    `url`: of the study.
+    Raises StudyBusy if another machine drives it, and an ObjectStoreError if some objects may be left. It may be
+    called again then.
+
+    - `files`: of the study. `storage`: the URL below which several studies keep their objects.
     """
+    # Imported here, so that nothing else loads it.
+    from thriftune.store.shipping import StudyShipping
+    from thriftune.store.sqlite import SqliteStore
+    from thriftune.store.study_index import StudyIndex
+
     try:
-        objects = open_objects(url, retry_seconds=_DELETE_RETRY_SECONDS)
-        objects.delete(each.key for each in objects.list_objects())
+        objects = open_objects(storage, retry_seconds=_DELETE_RETRY_SECONDS)
+        fenced: AbstractContextManager[None] = nullcontext()
+        if isinstance(store, SqliteStore):  # its log is shipped, and may have been continued elsewhere
+            fenced = StudyShipping(objects, storage, store, name, files.owner).fenced(name)
+        with fenced:
+            StudyIndex(objects, storage).remove(files.owner, name)
     except ObjectStoreError as error:
         raise type(error)(
-            f"study {study!r} is not deleted, as its objects below {url} could not all be deleted: {error}. "
-            "Try again when the object store can be used."
+            f"study {name!r} is not deleted, as its objects below {files.objects} could not all be deleted: "
+            f"{error}. Try again when the object store can be used."
         ) from error

@@ -92,7 +92,7 @@ class ObjectUrlStore:
             self._index.add(replace(record, entries=len(entries)))
         except BaseException:
             with suppress(Exception):
-                self._index.remove(record)
+                self._index.remove(study, name)
             self._forget(study)
             raise
 
@@ -135,7 +135,7 @@ class ObjectUrlStore:
     def delete(self, name: str) -> None:
         record = self._record(name)
         with self._held(record):
-            self._index.remove(record)
+            self._index.remove(record.id, name)
         self._forget(record.id)
 
     # --- the log ------------------------------------------------------------------------------------------
@@ -335,8 +335,7 @@ class ObjectUrlStore:
     def _held(self, record: StudyRecord) -> Iterator[None]:
         """Keep all drivers from the study while it is renamed or deleted. Raises StudyBusy."""
         self._prepare_local(record)
-        with self._lock_held(record):
-            self._shipping(record.id).fence(record.name)
+        with self._lock_held(record), self._shipping(record.id).fenced(record.name):
             yield
 
     def _forget(self, study: str) -> None:

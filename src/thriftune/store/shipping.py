@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from thriftune.errors import StoreConflict, StudyBusy
-from thriftune.object_store.protocol import ObjectMissing, ObjectStore
+from thriftune.object_store.protocol import ObjectMissing, ObjectStore, ObjectStoreError
 from thriftune.store.epochs import Claim, Epoch, Epochs, new_claim
 from thriftune.store.heartbeat import LIFETIME_SECONDS, Heartbeat, ServerClock
 from thriftune.store.messages import busy
@@ -108,14 +108,22 @@ class StudyShipping:
             left = self._heartbeat.seconds_left()
             raise StudyBusy(_busy(name, self._url, living, left))
 
-    def fence(self, name: str) -> None:
-        """Take the study from drivers that are believed dead, before it is renamed or deleted."""
+    @contextmanager
+    def fenced(self, name: str) -> Iterator[None]:
+        """Keep drivers of all machines from the study while it is renamed or deleted in a `with` block.
+
+        Takes it from those that are believed dead. Raises StudyBusy if one lives.
+        """
         self.check_free(name)
         claim = new_claim()
         self._heartbeat.beat(claim)
-        self._claim_epoch(name, claim)
-        self._heartbeat.end(claim)
-        self._claim = self._writer = None
+        try:
+            self._claim_epoch(name, claim)
+            self._claim = self._writer = None
+            yield
+        finally:
+            with suppress(ObjectStoreError):  # it ends by itself after a while
+                self._heartbeat.end(claim)
 
     def _continued(self) -> ShippedLogWriter | None:
         """Return the writer of the last drive of this process; None if another drive has come since."""

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from thriftune.errors import StoreError, StudyExists, StudyNotFound
 from thriftune.object_store.below import ObjectsBelow
 from thriftune.object_store.protocol import ObjectMissing, ObjectStore
 from thriftune.store.epochs import Claim
+from thriftune.store.heartbeat import KEY as HEARTBEAT_KEY
 from thriftune.store.messages import exists, not_found
 
 STUDIES = "studies"
@@ -122,12 +124,19 @@ class StudyIndex:
             self._objects.delete([_name_key(record.name)])
         return renamed
 
-    def remove(self, record: StudyRecord) -> None:
-        """Delete the study with all its objects, its name first."""
-        if self._id_of(_name_key(record.name)) == record.id:
-            self._objects.delete([_name_key(record.name)])
-        objects = study_objects(self._objects, record.id)
-        objects.delete([info.key for info in objects.list_objects()])
+    def remove(self, study: str, *names: str) -> None:
+        """Delete a study with all its objects. `names`: those that it may have, besides the one in its record.
+
+        The record and then the name go last. If this is cut short, the study is still listed, and can be deleted
+        again. Its log is damaged then, so that nobody can continue it.
+        """
+        objects = study_objects(self._objects, study)
+        with suppress(ObjectMissing):
+            names = (*names, decode(study, "", objects.get(RECORD_KEY)).name)
+        last = (HEARTBEAT_KEY, RECORD_KEY)  # with the heartbeat, no driver starts meanwhile
+        objects.delete(info.key for info in objects.list_objects() if info.key not in last)
+        objects.delete(last)
+        self._objects.delete([key for key in map(_name_key, dict.fromkeys(names)) if self._id_of(key) == study])
 
     def register(self, record: StudyRecord) -> None:
         """Take the study's name unless it has it. Raises StudyExists if another study has it."""
