@@ -50,6 +50,19 @@ def test_a_drive_lives_for_some_time_after_its_heartbeat(ahead: float) -> None:
     assert list(objects.data) == [], "a probe is left"
 
 
+def test_a_drive_that_may_not_delete_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(keys: Iterable[str]) -> None:
+        raise AccessDenied("deleting is not allowed")
+
+    objects, claim = MemoryObjects(), new_claim()
+    heartbeat = Heartbeat(objects, ServerClock(objects))
+    heartbeat.beat(claim)
+    monkeypatch.setattr(objects, "delete", refuse)
+    heartbeat.end(claim)
+    assert heartbeat.last() is None
+    assert heartbeat.living() is None
+
+
 def test_who_may_only_read_compares_with_the_own_clock() -> None:
     objects = SkewedObjects(0.0)
     claim = new_claim()

@@ -14,7 +14,7 @@ import threading
 import time
 from dataclasses import asdict
 
-from thriftune.object_store.protocol import AccessDenied, ObjectMissing, ObjectStore
+from thriftune.object_store.protocol import AccessDenied, ObjectMissing, ObjectStore, ObjectStoreError
 from thriftune.store.epochs import UNKNOWN, Claim
 
 HEARTBEAT_SECONDS = 10.0
@@ -68,12 +68,16 @@ class Heartbeat:
     def end(self, claim: Claim) -> None:
         """Tell that this drive is over."""
         if self.last() == claim:
-            self._objects.delete([KEY])
+            try:
+                self._objects.delete([KEY])
+            except ObjectStoreError:  # who may not delete anything must not keep others waiting
+                self._objects.put(KEY, b"")
 
     def last(self) -> Claim | None:
         """Return the drive with the last heartbeat, however old; None if it has ended, or there was none."""
         try:
-            return Claim(**json.loads(self._objects.get(KEY)))
+            data = self._objects.get(KEY)
+            return Claim(**json.loads(data)) if data else None
         except ObjectMissing:
             return None
         except (ValueError, TypeError):
