@@ -84,6 +84,17 @@ def test_events_that_are_in_the_log_already_change_nothing() -> None:
     assert [report.step for report in study.table.trial(0).reports] == [1, 2]
 
 
+def test_a_manifest_that_arrives_after_a_later_one_does_not_set_the_trial_back() -> None:
+    # Its request was given up since a newer state waited, and the server carried it out all the same.
+    study = Study()
+    reports = [study.table.a_report(0, step, 1.0 / step) for step in (1, 2)]
+    study.table(*events_of(study.upload(0, 2, reports)))
+    late = study.upload(0, 1, reports[:1])
+    study.table(*study.with_found(study.lose(0)))
+    assert study.table.trial(0).resumed_from == 2
+    assert not study.table.history.apply(next(e for e in events_of(late) if isinstance(e, ev.CheckpointSaved)))
+
+
 def test_other_attempts_and_other_drives_are_never_read() -> None:
     study = Study()
     report = study.table.a_report(0, 1, 0.5)

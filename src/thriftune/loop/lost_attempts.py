@@ -29,12 +29,12 @@ _CRASHES = ("signal", "memory")
 
 
 class LostAttempt(NamedTuple):
-    """An attempt that ends, and the names of its checkpoints that the log knows."""
+    """An attempt that ends. `last`: the number of its last checkpoint that the log knows; 0 without one."""
 
     trial: int
     attempt: int
     drive: str
-    known: frozenset[str]
+    last: int
 
 
 class NotAnswered(Exception):
@@ -43,8 +43,9 @@ class NotAnswered(Exception):
 
 def lost_attempt(trial: TrialRecord, drive: str) -> LostAttempt:
     """Return the running attempt of a trial, which is lost. `drive`: the id of the drive that started it."""
-    known = frozenset(each.name for each in trial.checkpoints)
-    return LostAttempt(trial.id, trial.attempts, drive, known)
+    last = trial.checkpoints[-1] if trial.checkpoints else None
+    number = last.number if last is not None and last.attempt == trial.attempts else 0
+    return LostAttempt(trial.id, trial.attempts, drive, number)
 
 
 def ending_trials(event: ev.Event, history: History) -> list[int]:
@@ -63,12 +64,15 @@ def ending_trials(event: ev.Event, history: History) -> list[int]:
 
 
 def unknown_manifests(objects: ObjectStore, lost: LostAttempt) -> list[Manifest]:
-    """Return the manifests of an attempt that the log does not know, in order; damaged ones are left out."""
+    """Return the manifests of an attempt after the last one that the log knows, in order, without damaged ones.
+
+    An earlier one that the log does not know arrived after its upload was given up. A later one has its reports.
+    """
     stored = StoredCheckpoints(objects, lost.trial)
     prefix = attempt_prefix(lost.attempt, lost.drive)
     found = []
     for name in stored.names():
-        if name.startswith(prefix) and name not in lost.known:
+        if name.startswith(prefix) and int(name.removeprefix(prefix)) > lost.last:
             try:
                 found.append(stored.manifest(name))
             except (CheckpointError, ObjectMissing):

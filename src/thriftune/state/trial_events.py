@@ -113,15 +113,19 @@ def _update_metrics(trial: TrialRecord, names: Iterable[str]) -> None:
 
 def _apply_checkpoint_saved(state: StudyState, event: ev.CheckpointSaved) -> bool:
     trial = running_trial(state, event)
-    if trial is None or any(each.name == event.name for each in trial.checkpoints):
+    if trial is None:
+        return False
+    stored = event.name, event.attempt, event.step, event.partial, event.size_bytes, event.upload_seconds
+    checkpoint, last = StoredCheckpoint(*stored), trial.checkpoints[-1] if trial.checkpoints else None
+    # One that comes after a later one of its attempt is known already, or the server was late to create it.
+    if last is not None and last.attempt == event.attempt and checkpoint.number <= last.number:
         return False
     index = bisect_left(trial.reports, event.step, key=attrgetter("step"))
     reported = index < len(trial.reports) and trial.reports[index].step == event.step
     # Before the first report there is nothing to resume from, unless the first step was saved in its middle.
     if not reported and (event.step > 0 or not event.partial):
         return False
-    stored = event.name, event.attempt, event.step, event.partial, event.size_bytes, event.upload_seconds
-    trial.checkpoints.append(StoredCheckpoint(*stored))
+    trial.checkpoints.append(checkpoint)
     trial.resume_step, trial.resume_partial = event.step, event.partial
     if not event.partial:
         trial.reports[index] = trial.reports[index]._replace(saved=True)

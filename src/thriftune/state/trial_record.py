@@ -68,6 +68,11 @@ class StoredCheckpoint(NamedTuple):
     size_bytes: int
     upload_seconds: float
 
+    @property
+    def number(self) -> int:
+        """The number of the checkpoint in its attempt, with which its name ends."""
+        return int(self.name.rpartition("/")[2])
+
 
 class PastAttempt(NamedTuple):
     """An attempt that has ended.
