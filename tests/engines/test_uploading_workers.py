@@ -87,6 +87,7 @@ def test_kills_during_uploads_lose_nothing_that_was_stored(
         os.kill(status.pid, signal.SIGKILL)
         events = wait_until(engine, lambda events: ends(events), events)
         assert isinstance(events[-1], (Lost, Failed)), events
+        assert not list(tmp_path.glob("machine-*/0/scratch/*")), "states of a killed worker fill the disk"
         assert "assert" not in getattr(events[-1], "error", ""), events[-1]
         saved += saves(events)
     # An attempt that is not killed restores once more, and ends in good order.

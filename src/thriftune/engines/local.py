@@ -429,12 +429,16 @@ class LocalEngine:
                 self._events.append(Lost(self._clock.now(), run.trial, run.attempt, why))
 
     def _forget(self, worker: _LocalWorker) -> None:
-        """Close all files of a worker that has ended."""
+        """Close all files of a worker that has ended, and remove the states that it had yet to upload."""
         self._workers.pop(worker.id, None)
         self._ended_ids.append(worker.id)
         for file in (worker.link, worker.output_fd):
             with contextlib.suppress(KeyError):
                 self._selector.unregister(file)
+        if worker.run is not None and worker.run.objects:
+            from thriftune.training.object_checkpoints import remove_scratch  # late: few studies need it
+
+            remove_scratch(worker.run)
         worker.output.close()
         worker.link.close()
         os.close(worker.output_fd)

@@ -45,11 +45,9 @@ class ObjectCheckpoints:
             with contextlib.suppress(ObjectStoreError):  # such as credentials that are not valid yet
                 self._open_store()  # a wrong URL or a missing package must fail the attempt at once
             _opened_urls.add(run.objects)
-        scratch = Path(run.folder) / "scratch"
-        for leftover in scratch.glob(f"{run.rank}-*"):  # of workers that were killed
-            shutil.rmtree(leftover, ignore_errors=True)
+        remove_scratch(run)
         # Random, so that a lost attempt that still runs does not write into the folder of this one.
-        self.scratch = scratch / f"{run.rank}-{os.urandom(6).hex()}"
+        self.scratch = _scratch_of(run) / f"{run.rank}-{os.urandom(6).hex()}"
         self._uploads = Uploads(run, self._open_store, send)
         self._reports: deque[bytes] = deque(maxlen=MOST_REPORTS)  # since the last snapshot that was submitted
         self._saved: Snapshot | None = None  # the last saved state, until it is submitted
@@ -233,3 +231,16 @@ class ObjectCheckpoints:
             shutil.rmtree(self.scratch, ignore_errors=True)
             with contextlib.suppress(OSError):  # another worker's scratch is there
                 self.scratch.parent.rmdir()
+
+
+def remove_scratch(run: Run) -> None:
+    """Remove what workers of this rank that were killed have left in the scratch of their trial."""
+    scratch = _scratch_of(run)
+    for leftover in scratch.glob(f"{run.rank}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with contextlib.suppress(OSError):  # there is none, or another worker's
+        scratch.rmdir()
+
+
+def _scratch_of(run: Run) -> Path:
+    return Path(run.folder) / "scratch"
