@@ -40,9 +40,10 @@ def shipping(store: Store, spec: Spec, say: Say) -> Iterator[Shipper | None]:
         yield shipper
     elif isinstance(store, SqliteStore):
         from thriftune.object_store.opening import open_objects
+        from thriftune.object_store.reopening import ReopenedObjects
         from thriftune.store.shipping import StudyShipping
 
-        objects = open_objects(spec.storage)
+        objects = ReopenedObjects(lambda: open_objects(spec.storage))
         study = StudyShipping(objects, spec.storage, store, spec.name, spec.id)
         with study.drive(study.registered(spec.name, store.listing(spec.name)), say) as shipper:
             yield shipper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from thriftune.errors import SettingError
@@ -30,9 +31,10 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
     if isinstance(where, str) and is_object_store(where):
         # Imported here, so that commands on local stores do not load it.
         from thriftune.object_store.opening import open_objects
+        from thriftune.object_store.reopening import ReopenedObjects
         from thriftune.store.object_url_store import ObjectUrlStore
 
-        return ObjectUrlStore(open_objects(where), where)
+        return ObjectUrlStore(ReopenedObjects(partial(open_objects, where)), where)
     if isinstance(where, str) and "://" in where:
         scheme, _, rest = where.partition("://")
         if scheme != "sqlite" or not rest.startswith("/") or rest == "/":
