@@ -83,6 +83,10 @@ def test_a_study_goes_on_while_the_object_store_is_away(
         time.sleep(0.3)
         ships.raise_if_lost()
         assert len(said) == 2, "it is said once"
+        monkeypatch.setattr(shipper, "_SAY_SECONDS", 0.01)
+        ships.wait_until_shipped()
+        assert said.pop(2).startswith("waiting until s3://")
+        assert "a machine was rented or released" in said.pop()
         server.mend()
         eventually(lambda: elsewhere.read("s") == reports(1, 5), "it was not shipped later")
         eventually(lambda: ships.raise_if_lost() or len(said) == 3, "nobody was told")  # type: ignore[func-returns-value]
@@ -175,6 +179,27 @@ def test_a_driver_that_was_replaced_is_told(store: ObjectUrlStore, elsewhere: Ob
     with pytest.raises(StoreConflict, match="study 's'"):
         drive()
     assert elsewhere.read("s")[:2] == reports(1, 2)
+
+
+def test_a_deleted_study_keeps_nothing_of_a_driver_that_was_paused(
+    store: ObjectUrlStore, elsewhere: ObjectUrlStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    study = study_objects(elsewhere._objects, elsewhere._record("s").id)
+
+    def drive() -> None:
+        with store.drive("s"):
+            ships = store.shipper("s")
+            with ships._changed:  # paused, with its last heartbeat long ago
+                study.delete(["driver.json"])
+                monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+                elsewhere.delete("s")
+            study.put("trials/0/checkpoints/1-0000000a/000001.json", b"a worker goes on")
+            store.append("s", 0, reports(1, 2))
+            ships.wait_until_shipped()
+
+    with pytest.raises(StoreConflict):
+        drive()
+    assert list(study.list_objects()) == []
 
 
 def test_any_thread_may_ship_and_check_without_speaking_to_the_user(

@@ -17,13 +17,13 @@ from queue import SimpleQueue
 
 from thriftune.errors import StoreConflict
 from thriftune.object_store.below import ObjectsBelow
-from thriftune.object_store.protocol import ObjectMissing, StoreUnavailable
-from thriftune.store.epochs import Claim
+from thriftune.object_store.protocol import ObjectMissing, ObjectStoreError, StoreUnavailable
+from thriftune.store.epochs import Claim, Epochs
 from thriftune.store.heartbeat import HEARTBEAT_SECONDS, Heartbeat
 from thriftune.store.output_objects import OutputShipper
 from thriftune.store.shipped_log import ShippedLogWriter
 from thriftune.store.sqlite import SqliteStore
-from thriftune.store.study_index import StudyIndex, StudyRecord
+from thriftune.store.study_index import RECORD_KEY, StudyIndex, StudyRecord
 
 Say = Callable[[str], object]
 
@@ -49,7 +49,7 @@ _LAST_RETRY_SECONDS = 1.0
 """Try again this often at the end of a drive."""
 
 _SAY_SECONDS = 5.0
-"""Tell the user this often at the end of a drive that it waits."""
+"""Tell the user after this time that the drive waits; at its end, this often."""
 
 REQUESTS = "requests/"
 FUNCTION = "function.pickle"
@@ -176,7 +176,10 @@ class Shipper:
         Waits only for a limited time, and then warns. Raises StoreConflict if another drive has taken over.
         """
         patience = self._patience
-        shipped = self._wait_until_shipped(patience)
+        shipped = self._wait_until_shipped(min(patience, _SAY_SECONDS))
+        if not shipped and patience > _SAY_SECONDS:
+            self.say(f"waiting until {self._objects.url} knows that a machine is rented or released")
+            shipped = self._wait_until_shipped(patience - _SAY_SECONDS)
         self.raise_if_lost()
         if not shipped:
             self.say(
@@ -201,6 +204,8 @@ class Shipper:
             while not self._done and (left := give_up_at - time.monotonic()) > 0:
                 if not self._changed.wait_for(lambda: self._done, min(left, _SAY_SECONDS)):
                     self.say(f"waiting until the study is written to {self._objects.url}")
+        if self._lost is not None:
+            self._remove_if_deleted()
         self.raise_if_lost()
         if not self._done or self._away_since is not None:
             missing = self._local.length(self._local_name) - self._writer.shipped
@@ -209,6 +214,13 @@ class Shipper:
                 f"written to {self._objects.url}; they are in {self._local.url}. Resume the study on this machine "
                 "to write them"
             )
+
+    def _remove_if_deleted(self) -> None:
+        """Remove what this drive has written to a study that was deleted meanwhile. Nobody else would."""
+        with suppress(ObjectStoreError):
+            is_claimed = Epochs(self._objects).claimed_at(self._writer.epoch.number) > 0.0
+            if not is_claimed and self._objects.info(RECORD_KEY) is None:
+                self._objects.delete(info.key for info in self._objects.list_objects())
 
     # --- the thread ---------------------------------------------------------------------------------------
 
