@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 from tests.training.memory_objects import MemoryObjects, store_checkpoint
-from thriftune.errors import StoreConflict
+from thriftune.errors import StoreConflict, StoreError, ThriftuneError
 from thriftune.loop.garbage import WantedCheckpoints
 from thriftune.loop.garbage_collector import GarbageCollector
-from thriftune.object_store.protocol import ObjectStoreError, StoreUnavailable
+from thriftune.object_store.protocol import StoreUnavailable
 from thriftune.training.checkpoint_objects import manifest_key
 
 DRIVE = "0000000b"
@@ -82,7 +82,7 @@ def test_nothing_is_deleted_before_the_log_that_makes_it_garbage_is_shipped() ->
         if len(events) == 1:
             raise StoreUnavailable("the log could not be written")
 
-    health: list[ObjectStoreError | None] = []
+    health: list[ThriftuneError | None] = []
     collector = GarbageCollector(lambda: objects, health.append, ship_now=ship_now)
     collector.submit(wanted(7, f"1-{DRIVE}/000002"))
     while not health:
@@ -107,13 +107,13 @@ def test_manifests_go_before_their_parts() -> None:
 def test_a_store_that_does_not_work_is_tried_again_and_the_caller_never_waits() -> None:
     objects = MemoryObjects()
     store_checkpoint(objects, f"1-{DRIVE}/000001", {"model": b"1"})
-    health: list[ObjectStoreError | None] = []
+    health: list[ThriftuneError | None] = []
     failed = threading.Event()
 
     def fail(method: str, key: str) -> None:
         raise StoreUnavailable("no answer")
 
-    def note(error: ObjectStoreError | None) -> None:
+    def note(error: ThriftuneError | None) -> None:
         health.append(error)
         if error is not None:
             objects.before = lambda method, key: None
@@ -125,6 +125,24 @@ def test_a_store_that_does_not_work_is_tried_again_and_the_caller_never_waits() 
     assert failed.wait(60.0)
     collector.close(60.0)  # the last try does not wait for its time
     assert [type(each) for each in health] == [StoreUnavailable, type(None)]
+    assert not objects.data
+
+
+def test_an_error_of_the_local_store_does_not_end_the_collection() -> None:
+    objects = MemoryObjects()
+    store_checkpoint(objects, f"1-{DRIVE}/000001", {"model": b"1"})
+    health: list[ThriftuneError | None] = []
+
+    def ship_now() -> None:
+        if not health:
+            raise StoreError("the disk of the log is full")
+
+    collector = GarbageCollector(lambda: objects, health.append, ship_now=ship_now)
+    collector.submit(wanted(7))
+    while not health:
+        threading.Event().wait(0.01)
+    collector.close(60.0)
+    assert [type(each) for each in health] == [StoreError, type(None)]
     assert not objects.data
 
 

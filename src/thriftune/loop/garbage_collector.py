@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from thriftune.errors import CheckpointError, StoreConflict
+from thriftune.errors import CheckpointError, StoreConflict, ThriftuneError
 from thriftune.loop.garbage import WantedCheckpoints, garbage
-from thriftune.object_store.protocol import ObjectMissing, ObjectStore, ObjectStoreError
+from thriftune.object_store.protocol import ObjectMissing, ObjectStore
 from thriftune.training.checkpoint_objects import trial_prefix
 from thriftune.training.stored_checkpoints import StoredCheckpoints
 
@@ -32,7 +32,7 @@ _TRIALS = "trials/"
 _NOTHING_WANTED = WantedCheckpoints(0, frozenset(), "", frozenset())
 _MOST_CACHED = 10_000
 
-Health = Callable[[ObjectStoreError | None], object]
+Health = Callable[[ThriftuneError | None], object]
 
 
 class GarbageCollector:
@@ -116,8 +116,8 @@ class GarbageCollector:
 
     def _collect(
         self, everything: dict[int, WantedCheckpoints] | None, due: dict[int, WantedCheckpoints]
-    ) -> ObjectStoreError | None:
-        """Collect the garbage; return the error of a store that cannot be used now."""
+    ) -> ThriftuneError | None:
+        """Collect the garbage; return the error of a store that cannot be used now. Raises StoreConflict."""
         try:
             self._ship_now()
             objects = self._open_store()
@@ -129,7 +129,9 @@ class GarbageCollector:
                 prefix = trial_prefix(trial)
                 keys = [each.key.removeprefix(prefix) for each in objects.list_objects(prefix)]
                 self._collect_trial(objects, wanted, keys)
-        except ObjectStoreError as error:
+        except StoreConflict:
+            raise
+        except ThriftuneError as error:
             return error
         return None
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 
 from thriftune.common.formatting import plural
+from thriftune.errors import ThriftuneError
 from thriftune.loop.garbage import WantedCheckpoints
 from thriftune.loop.garbage_collector import GarbageCollector
 from thriftune.loop.kept_checkpoints import kept_checkpoints
@@ -23,7 +24,7 @@ from thriftune.loop.lost_attempts import (
     look_up,
     lost_attempt,
 )
-from thriftune.object_store.protocol import AccessDenied, ObjectStore, ObjectStoreError
+from thriftune.object_store.protocol import AccessDenied, ObjectStore
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
@@ -168,7 +169,7 @@ class StudyCheckpoints:
             except Empty:
                 return messages
 
-    def _note_health(self, error: ObjectStoreError | None) -> None:
+    def _note_health(self, error: ThriftuneError | None) -> None:
         if isinstance(error, AccessDenied):
             self._objects = None  # opened again, it reads renewed credentials
         if error is not None and not self._is_down:
