@@ -11,10 +11,12 @@ import pytest
 from tests.support.tables import Table
 from tests.training.memory_objects import MemoryObjects, store_checkpoint
 from thriftune.loop import study_checkpoints
+from thriftune.loop.kept_checkpoints import resumable
 from thriftune.loop.lost_attempts import events_of
 from thriftune.loop.study_checkpoints import StudyCheckpoints
 from thriftune.object_store.protocol import AccessDenied, StoreUnavailable
 from thriftune.state import events as ev
+from thriftune.state.trial_record import StoredCheckpoint, TrialRecord
 from thriftune.training.checkpoint_objects import Manifest, checkpoint_name, encode, manifest_key
 from thriftune.training.messages import to_line
 
@@ -220,10 +222,33 @@ def test_garbage_is_collected_after_saves_and_ends() -> None:
     study.checkpoints.give(study.table.trial(0), [])
     study.table(*events)
     study.checkpoints.take_in(events, study.table.history)
-    study.checkpoints.wait_for_garbage()
+    study.checkpoints.wait_for_garbage(study.table.history)
     left = sorted(key for key in study.objects.data if key.endswith(".json"))
     assert left == [manifest_key(0, checkpoint_name(1, DRIVE, number)) for number in (4, 5)]
     assert study.checkpoints.take_messages() == []
+
+
+def test_what_to_keep_is_not_found_out_for_each_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def count(trial: TrialRecord, *_: object) -> list[StoredCheckpoint]:
+        calls.append(trial.id)
+        return resumable(trial, 2)
+
+    monkeypatch.setattr(study_checkpoints, "kept_checkpoints", count)
+    study = Study()
+    answer = threading.Event()
+    study.objects.before = lambda method, key: answer.wait()
+    for step in range(1, 101):
+        report = study.table.a_report(0, step, 1.0 / step)
+        events = [report, next(e for e in events_of(study.upload(0, step, [report])) if e != report)]
+        study.table(*events)
+        study.checkpoints.take_in(events, study.table.history)
+    assert len(calls) <= 2, "with many steps, the driver would do nothing else"
+    answer.set()
+    study.checkpoints.wait_for_garbage(study.table.history)
+    left = sorted(key for key in study.objects.data if key.endswith(".json"))
+    assert left == [manifest_key(0, checkpoint_name(1, DRIVE, number)) for number in (99, 100)]
 
 
 def test_what_the_running_attempt_was_given_stays_until_it_is_over() -> None:
@@ -242,7 +267,7 @@ def test_what_the_running_attempt_was_given_stays_until_it_is_over() -> None:
     table(end)
     checkpoints.take_in([end], table.history)
     assert given.name not in checkpoints._wanted(table.trial(0), table.history).names
-    checkpoints.wait_for_garbage()
+    checkpoints.wait_for_garbage(table.history)
 
 
 def test_an_outage_is_told_once_and_its_end_too() -> None:
@@ -257,7 +282,7 @@ def test_an_outage_is_told_once_and_its_end_too() -> None:
     study.checkpoints.sweep(study.table.history)
     assert refused.wait(60.0)
     study.objects.before = lambda method, key: None
-    study.checkpoints.wait_for_garbage()
+    study.checkpoints.wait_for_garbage(study.table.history)
     assert study.checkpoints.take_messages() == [
         "the credentials have expired. Old checkpoints stay until the object store can be used again.",
         "the object store can be used again",

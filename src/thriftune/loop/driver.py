@@ -135,7 +135,7 @@ class Driver:
             now = self._clock.now()
             self._process([*self._cloud.close(now), ev.DriverStopped(now)], now, last=True)
             if self._checkpoints is not None:
-                self._checkpoints.wait_for_garbage()
+                self._checkpoints.wait_for_garbage(self._history)
             self._engine.wait(0.0)  # tells the engine that all events are recorded, so it need not keep them
             if self._callback_error is not None:
                 raise self._callback_error
@@ -162,6 +162,7 @@ class Driver:
                 events.append(ev.StopRequested(now, self._interrupted))
             self._process(self._with_found([*events, *self._with_last_reports(self._cloud.poll_events(now))]), now)
             if self._checkpoints is not None:
+                self._checkpoints.collect(history)
                 self._show_messages(self._checkpoints)
         self._view.update(history, list, self._clock.now())
 

@@ -77,6 +77,11 @@ class GarbageCollector:
             self._due[wanted.trial] = wanted
             self._wake()
 
+    @property
+    def has_due(self) -> bool:
+        """Return whether a trial waits for the next round."""
+        return bool(self._due)
+
     def close(self, seconds: float) -> None:
         """Wait until all is collected, but at most this long. The next drive collects the rest."""
         with self._changed:

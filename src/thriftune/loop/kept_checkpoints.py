@@ -65,7 +65,7 @@ def _models(
     if len(objectives) > 1:
         return
     objective = objectives[0]
-    for group in (trial.reports, reports):
+    for group in (trial.reports,) if reports is trial.reports else (trial.reports, reports):
         steps = saved_steps(group, objective.metric, constraints)
         before_resume = [each for each in steps if each.step <= trial.resume_step]
         for candidates in (steps, before_resume):

@@ -71,6 +71,7 @@ class StudyCheckpoints:
         self._given: dict[
             int, tuple[int, frozenset[str]]
         ] = {}  # by trial: its last attempt, and what it was given
+        self._changed: dict[int, None] = {}  # trials whose garbage is to be collected
         self._messages: SimpleQueue[str] = SimpleQueue()
         self._is_down = False  # the garbage collector could not use the store
         self._skip_until = float("-inf")  # in monotonic seconds: the store has not answered
@@ -132,13 +133,24 @@ class StudyCheckpoints:
         self._collector.sweep((self._wanted(trial, history) for trial in history.trials), unknown)
 
     def take_in(self, log: Iterable[ev.Event], history: History) -> None:
-        """Collect the garbage of the trials whose checkpoints these recorded events have changed."""
-        changed: dict[int, None] = {}
+        """Note the trials whose checkpoints these recorded events have changed, and collect their garbage."""
         for event in log:
             if isinstance(event, (*_ENDINGS, ev.CheckpointSaved)):
-                changed[event.trial] = None
+                self._changed[event.trial] = None
             elif isinstance(event, (ev.MachineLost, ev.MachineReleased)):
-                changed |= dict.fromkeys(each for each in self._given if each not in history.running)
+                self._changed |= dict.fromkeys(each for each in self._given if each not in history.running)
+        self.collect(history)
+
+    def collect(self, history: History) -> None:
+        """Collect the garbage of all changed trials, unless the collector still has what it got last.
+
+        Called often. What to keep follows from all reports of a trial, so it is not found out for each checkpoint.
+        """
+        if not self._collector.has_due:
+            self._submit_changed(history)
+
+    def _submit_changed(self, history: History) -> None:
+        changed, self._changed = self._changed, {}
         for trial in changed:
             if trial not in history.running:
                 self._given.pop(trial, None)
@@ -178,8 +190,9 @@ class StudyCheckpoints:
             self._messages.put("the object store can be used again")
         self._is_down = error is not None
 
-    def wait_for_garbage(self) -> None:
+    def wait_for_garbage(self, history: History) -> None:
         """Wait some seconds until all garbage is collected. Called when the drive ends in good order."""
+        self._submit_changed(history)
         self._collector.close(_CLOSE_SECONDS)
 
     def close(self) -> None:
