@@ -52,6 +52,22 @@ def test_a_sweep_finds_what_crashes_and_unknown_trials_have_left() -> None:
     assert not any(key.startswith(("trials/8/checkpoints", "trials/70/")) for key in objects.data)
 
 
+def test_a_sweep_reads_manifests_of_trials_with_garbage_only() -> None:
+    objects = MemoryObjects()
+    trials = {trial: [f"1-0000000a/{number:06}" for number in (1, 2, 3)] for trial in range(20)}
+    for trial, names in trials.items():
+        for name in names:
+            store_checkpoint(objects, name, {"model": name.encode()}, trial=trial)
+    objects.data["trials/7/checkpoints/1-0000000a/000004/abc"] = b"cut short"
+    del objects.data[manifest_key(8, trials[8][0])]
+    before = set(objects.data)
+    collector = GarbageCollector(lambda: objects)
+    collector.sweep([wanted(trial, *names) for trial, names in trials.items()], UNKNOWN)
+    collector.close(60.0)
+    assert before - objects.data.keys() == {"trials/7/checkpoints/1-0000000a/000004/abc"}
+    assert len(objects.keys("get")) == 3
+
+
 def test_a_drive_that_has_lost_its_study_deletes_nothing_any_more() -> None:
     objects = MemoryObjects()
     store_checkpoint(objects, f"1-{DRIVE}/000001", {"model": b"1"})

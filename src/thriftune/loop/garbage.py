@@ -73,6 +73,15 @@ class Garbage(NamedTuple):
     parts: list[str]
 
 
+def may_have_garbage(keys: Iterable[str], wanted: WantedCheckpoints) -> bool:
+    """Return whether a listing has parts that are garbage unless the manifest of a kept checkpoint names them.
+
+    The parts that were uploaded for a kept checkpoint are not counted: it names them.
+    """
+    creators = {key.rpartition("/")[0] for key in keys if not key.endswith(_MANIFEST_SUFFIX)}
+    return any(not wanted.may_be_in_use(creator) for creator in creators - wanted.names)
+
+
 def garbage(
     keys: Iterable[str], wanted: WantedCheckpoints, parts: Mapping[str, Collection[str] | None]
 ) -> Garbage:

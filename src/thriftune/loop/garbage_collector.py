@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from thriftune.errors import CheckpointError, StoreConflict, ThriftuneError
-from thriftune.loop.garbage import WantedCheckpoints, garbage
+from thriftune.loop.garbage import WantedCheckpoints, garbage, may_have_garbage
 from thriftune.object_store.protocol import ObjectMissing, ObjectStore
 from thriftune.training.checkpoint_objects import trial_prefix
 from thriftune.training.stored_checkpoints import StoredCheckpoints
@@ -142,8 +142,10 @@ class GarbageCollector:
 
     def _collect_trial(self, objects: ObjectStore, wanted: WantedCheckpoints, keys: list[str]) -> None:
         stored = StoredCheckpoints(objects, wanted.trial)
-        parts = {}
-        for name in wanted.names:
+        parts: dict[str, Collection[str] | None] = {}
+        if not may_have_garbage(keys, wanted):  # so thousands of manifests are not read when a drive begins
+            parts = dict.fromkeys(wanted.names)  # all parts stay
+        for name in wanted.names - parts.keys():
             try:
                 parts[name] = self._parts_of(stored, wanted.trial, name)
             except ObjectMissing:
