@@ -44,7 +44,7 @@ MARK = b"\x1e\x1e thriftune: the next attempt \x1e\x1e\n"
 _ERROR_CHARACTERS = 50_000
 """The longest error of an attempt that is stored. Some exceptions print a whole array."""
 
-_UPLOAD_SECONDS, _UPLOAD_AFTER_FAILURE_SECONDS = 600.0, 30.0
+UPLOAD_SECONDS, UPLOAD_AFTER_FAILURE_SECONDS = 600.0, 30.0
 """How long the end of an attempt waits for the upload of its last checkpoint. A failed one waits less: its retry
 can resume from an earlier checkpoint."""
 
@@ -146,7 +146,7 @@ def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> E
         outcome = gang.final_outcome(outcome)
         gang.close()
     if trial is not None:  # last, so that no other worker waits for it
-        trial.end(_UPLOAD_SECONDS if isinstance(outcome, Ended) else _UPLOAD_AFTER_FAILURE_SECONDS)
+        trial.end(UPLOAD_SECONDS if isinstance(outcome, Ended) else UPLOAD_AFTER_FAILURE_SECONDS)
         outcome = replace(outcome, at=wall_time())
     return outcome
 

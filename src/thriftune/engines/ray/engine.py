@@ -23,6 +23,7 @@ from thriftune.engines.ray.actor_errors import error_line
 from thriftune.engines.ray.node_files import ActorFiles
 from thriftune.engines.ray.remote_workers import RemoteWorker, RemoteWorkerPool
 from thriftune.engines.ray.worker_files import NodeFolders, SharedFolders, WorkerFiles
+from thriftune.engines.worker import UPLOAD_AFTER_FAILURE_SECONDS, UPLOAD_SECONDS
 from thriftune.state.events import Ended, Event, Failed, Killed, Lost, Warned
 from thriftune.store.output_files import OutputPiece, store_piece
 from thriftune.training.run import Run
@@ -327,9 +328,8 @@ class RayEngine:
             self._end_workers(gang, running, _ANOTHER_HAS_ENDED)
         elif running and gang.ends and not gang.ending:
             gang.ending = True
-            ended_well = isinstance(next(iter(gang.ends.values())), Ended)
-            seconds = _AFTER_END_SECONDS if ended_well else _AFTER_FAILURE_SECONDS
-            self._pool.call_later(seconds, lambda: self._kill_running(gang))
+            first = next(iter(gang.ends.values()))
+            self._pool.call_later(_seconds_to_end(gang.run, first, running), lambda: self._kill_running(gang))
         if len(gang.ends) == len(gang.workers):  # otherwise, the last events of some are being read
             self._finish(gang, _end_of(gang))
 
@@ -422,6 +422,18 @@ class RayEngine:
             now, run = self._clock.now(), gang.run
             failed = Failed(now, run.trial, run.attempt, "memory", why) if out_of_memory else None
             gang.ends[rank] = failed or Lost(now, run.trial, run.attempt, why)
+
+
+def _seconds_to_end(run: Run, first: End, running: Collection[int]) -> float:
+    """Return how long the workers that run may take after the first one has ended.
+
+    Only rank 0 uploads checkpoints, when all have done their work. The others do not wait for that.
+    """
+    ended_well = isinstance(first, Ended)
+    seconds = _AFTER_END_SECONDS if ended_well else _AFTER_FAILURE_SECONDS
+    if run.objects and 0 in running:
+        seconds += UPLOAD_SECONDS if ended_well else UPLOAD_AFTER_FAILURE_SECONDS
+    return seconds
 
 
 def _end_of(gang: _RemoteGang) -> End:
