@@ -76,7 +76,7 @@ class Stage:
             str(self.folder / machine / "3"),
             2,
             objects=self.url,
-            drive="3fa9c1d2",
+            drive=settings.pop("drive", "3fa9c1d2"),
             checkpoints=[(event.name, event.step) for event in reversed(self.saved)],
             resume_partial=newest is not None and newest.partial,
             **settings,
@@ -205,6 +205,24 @@ def test_what_the_attempt_before_has_left_on_this_machine_stays(stage: Stage) ->
     count.write_text("40")  # as if the worker had been killed before its upload
     stage.shell(COUNTS, patterns=PATTERNS)
     assert stage.values == [(41, 41.0), (42, 42.0)]
+
+
+def test_what_an_attempt_of_this_machine_has_left_stays_after_the_driver_was_killed(stage: Stage) -> None:
+    stage.shell(COUNTS, patterns=PATTERNS, drive="0000000a")
+    (stage.folder / "a/3/state/count").write_text("40")
+    stage.shell(COUNTS, patterns=PATTERNS, drive="0000000b")
+    assert stage.values == [(41, 41.0), (42, 42.0)]
+
+
+def test_what_a_drive_has_left_that_had_lost_the_study_does_not_count(stage: Stage) -> None:
+    stage.shell(COUNTS, patterns=PATTERNS, drive="0000000a")
+    counted = list(stage.saved)
+    stage.shell(COUNTS, patterns=PATTERNS, drive="0000000a")
+    stage.attempts, stage.saved = 1, counted  # another drive has taken the study over before
+    stage.shell(COUNTS, patterns=PATTERNS, machine="b", drive="0000000b")
+    (stage.folder / "a/3/state/count").write_text("40")
+    stage.shell(COUNTS, patterns=PATTERNS, drive="0000000c")
+    assert stage.values == [(5, 5.0), (6, 6.0)]
 
 
 def test_with_rare_saves_the_folder_is_uploaded_at_the_end(stage: Stage) -> None:

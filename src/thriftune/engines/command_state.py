@@ -16,6 +16,7 @@ from pathlib import Path
 from thriftune.common.clock import wall_time
 from thriftune.state.events import DiskFull, Warned
 from thriftune.training.checkpoint_files import DiskFullError
+from thriftune.training.checkpoint_objects import attempt_prefix
 from thriftune.training.object_checkpoints import ObjectCheckpoints
 from thriftune.training.snapshots import write_state
 from thriftune.training.step_numbers import StepNumbers
@@ -39,7 +40,7 @@ class CommandState:
         self._folder = trial.folder / "state"
         self._checkpoints = checkpoints
         self._numbers = numbers
-        # Holds the number of the attempt that has used the folder last.
+        # Holds the attempt that has used the folder last, with its drive.
         self._used_by = trial.folder / "state-attempt"
         self._uploaded: Signature = {}
         self._saved_at = time.monotonic()
@@ -56,14 +57,25 @@ class CommandState:
         with self._used_by.open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # other workers of the trial may share the folder
             file.seek(0)
-            last_attempt = file.read()
-            is_current = last_attempt in (str(self._run.attempt - 1), str(self._run.attempt))
+            is_current = self._is_current(file.read())
             if found.folder is not None and found.command_state and not is_current:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 found.folder.rename(self._folder)
                 self._uploaded = signature(self._folder)
             file.truncate(0)
-            file.write(str(self._run.attempt))
+            file.write(attempt_prefix(self._run.attempt, self._run.drive))
+
+    def _is_current(self, used_by: str) -> bool:
+        """Return whether the attempt before this one has used the folder last, or this one.
+
+        An attempt of the same number may be that of a drive which had lost the study, and does not count. So one
+        of another drive counts only if the log has its checkpoint.
+        """
+        run = self._run
+        if used_by in (attempt_prefix(run.attempt - 1, run.drive), attempt_prefix(run.attempt, run.drive)):
+            return True
+        newest = run.checkpoints[0][0] if run.checkpoints else ""
+        return used_by.startswith(f"{run.attempt - 1}-") and newest.startswith(used_by)
 
     def leave_to_saves(self) -> None:
         """Upload the folder no more. Called when the command saves by thriftune.report(save=)."""
