@@ -85,6 +85,20 @@ def test_a_rename_that_left_the_old_name_is_complete(index: StudyIndex, objects:
     assert {each.name: each.id for each in index.all()} == {"a": "2", "b": "1"}
 
 
+def test_a_record_that_is_written_late_does_not_hide_a_renamed_study(
+    index: StudyIndex, objects: MemoryObjects
+) -> None:
+    index.add(record("1", "a"))
+    late = objects.data["studies/1/study.json"]  # a driver that was paused, or its request, comes after the rename
+    index.rename(index.find("a"), "b", {"name": "b"})
+    objects.data["studies/1/study.json"] = late
+    found = index.find("b")
+    assert (found.id, found.name, found.spec["name"]) == ("1", "b", "b")
+    assert [each.name for each in index.all()] == ["b"]
+    with pytest.raises(StudyNotFound):
+        index.find("a")
+
+
 def test_a_deleted_study_leaves_nothing(index: StudyIndex, objects: MemoryObjects) -> None:
     index.add(record("1", "a"))
     index.add(record("11", "b"))

@@ -4,7 +4,7 @@
     studies/ID/study.json        the study's name, settings, summary and driver, as its driver has written them
 
 The study's own record decides what its name is. Thus a rename that was cut short changes nothing: the name that is
-not in the record leads nowhere, and may be taken.
+not in the record leads nowhere, and may be taken, unless nothing else leads to the study.
 """
 
 from __future__ import annotations
@@ -166,7 +166,12 @@ class StudyIndex:
             record = decode(study, name, study_objects(self._objects, study).get(RECORD_KEY))
         except (ObjectMissing, ValueError, KeyError, TypeError):
             return None
-        return record if record.name == name else None
+        if record.name == name:
+            return record
+        if self._id_of(_name_key(record.name)) == study:
+            return None
+        # The server has carried out a write of the record from before a rename after it. No name would lead here.
+        return replace(record, name=name, spec={**record.spec, "name": name})
 
     def _id_of(self, key: str) -> str:
         try:
