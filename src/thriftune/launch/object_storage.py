@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from thriftune.loop.study_checkpoints import StudyCheckpoints
 from thriftune.object_store.access import check_access
 from thriftune.object_store.opening import open_objects
-from thriftune.object_store.protocol import ObjectStoreError
+from thriftune.object_store.protocol import ObjectStore, ObjectStoreError
+from thriftune.object_store.reopening import ReopenedObjects
 from thriftune.state.spec import Spec
 from thriftune.store.protocol import LogShipping, Store
 from thriftune.store.study_files import StudyFiles
@@ -25,7 +26,11 @@ def open_checkpoints(url: str, spec: Spec, drive: str, shipping: LogShipping | N
     - `shipping`: ships the log; None if it is not shipped.
     """
     check_access(open_objects(url))
-    return StudyCheckpoints(url, open_objects, spec, drive, shipping)
+    return StudyCheckpoints(url, _open_for_long, spec, drive, shipping)
+
+
+def _open_for_long(url: str) -> ObjectStore:
+    return ReopenedObjects(lambda: open_objects(url))
 
 
 def delete_objects(store: Store, name: str, files: StudyFiles, storage: str) -> None:

@@ -24,7 +24,7 @@ from thriftune.loop.lost_attempts import (
     look_up,
     lost_attempt,
 )
-from thriftune.object_store.protocol import AccessDenied, ObjectStore
+from thriftune.object_store.protocol import ObjectStore
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
@@ -59,7 +59,7 @@ class StudyCheckpoints:
     ) -> None:
         """Create it.
 
-        - `url`: of the study. `open_store`: opens an object store by its URL.
+        - `url`: of the study. `open_store`: opens an object store by its URL, for days.
         - `drive`: the id of this drive.
         - `shipping`: ships the log; None if it is not shipped.
         """
@@ -79,10 +79,9 @@ class StudyCheckpoints:
         self._collector = GarbageCollector(self._opened, self._note_health, *hooks)
 
     def _opened(self) -> ObjectStore:
-        objects = self._objects  # another thread may reset it
-        if objects is None:
-            objects = self._objects = self._open_store(self.url)
-        return objects
+        if self._objects is None:
+            self._objects = self._open_store(self.url)
+        return self._objects
 
     def give(self, trial: TrialRecord, checkpoints: Iterable[StoredCheckpoint]) -> None:
         """Keep these checkpoints while the attempt of the trial runs that starts now."""
@@ -182,8 +181,6 @@ class StudyCheckpoints:
                 return messages
 
     def _note_health(self, error: ThriftuneError | None) -> None:
-        if isinstance(error, AccessDenied):
-            self._objects = None  # opened again, it reads renewed credentials
         if error is not None and not self._is_down:
             self._messages.put(f"{error}. Old checkpoints stay until the object store can be used again.")
         if error is None and self._is_down:
