@@ -25,6 +25,7 @@ class OutputShipper:
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._copied: dict[str, tuple[int, int]] = {}  # by key: time and size of the file when it was copied
+        self._next = ""  # the key at which the next pass begins, so that all trials get their turn
 
     def ship(
         self, folder: Path, limit: int | None = BYTES_PER_PASS, is_urgent: Callable[[], bool] = lambda: False
@@ -34,13 +35,14 @@ class OutputShipper:
         - `limit`: in bytes; None for no limit.
         - `is_urgent`: returns whether something else has to be shipped first.
         """
-        present: set[str] = set()
-        for key, status in _files(folder):
-            present.add(key)
+        files = list(_files(folder))
+        first = next((index for index, (key, _) in enumerate(files) if key == self._next), 0)
+        for key, status in files[first:] + files[:first]:
             stamp = status.st_mtime_ns, status.st_size
             if self._copied.get(key) == stamp:
                 continue
             if (limit is not None and limit <= 0) or is_urgent():
+                self._next = key
                 return False
             try:
                 data = (folder / key).read_bytes()
@@ -49,6 +51,7 @@ class OutputShipper:
             self._objects.put(key, data)
             self._copied[key] = stamp
             limit = limit if limit is None else limit - len(data)
+        present = {key for key, _ in files}
         removed = [key for key in self._copied if key not in present]
         self._objects.delete(removed)
         for key in removed:

@@ -284,10 +284,10 @@ class Shipper:
     def _ship_output(self, folder: Path, *, last: bool) -> None:
         if last:
             self._output.ship(folder, None)
-        elif self._is_due("output", OUTPUT_SECONDS) and not self._output.ship(
-            folder, is_urgent=lambda: self._urgent
-        ):
-            self._due["output"] = 0.0  # the rest in the next pass
+        elif self._is_due("output", OUTPUT_SECONDS):
+            until = time.monotonic() + SHIP_SECONDS  # log and heartbeat must not wait longer
+            if not self._output.ship(folder, is_urgent=lambda: self._urgent or time.monotonic() > until):
+                self._due["output"] = 0.0  # the rest in the next pass
 
     def _write_record(self, driver: Claim | None) -> None:
         listing = self._local.listing(self._local_name)
