@@ -5,6 +5,8 @@ Each message names the thing and the value that are wrong, and says what to do n
 
 from __future__ import annotations
 
+from thriftune.common.command_hints import delete_hint
+
 
 class ThriftuneError(Exception):
     """The base class of all errors that thriftune raises on purpose."""
@@ -59,7 +61,7 @@ class StudyDamaged(StoreError):
     def __str__(self) -> str:
         return (
             f"study {self.name!r} in {self.store} is damaged, or was written by a newer thriftune: {self.reason}; "
-            f"restore a copy of the store, or remove the study: thriftune delete {self.name} --store {self.store}"
+            f"restore a copy of the store, or remove the study: {delete_hint(self.name, self.store)}"
         )
 
 

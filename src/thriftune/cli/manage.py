@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from thriftune.cli.common import existing_store, store_option
+from thriftune.common.command_hints import resume_hint
 from thriftune.launch.manage import check_idle, delete_study, request_stop, wait_for_stop
 from thriftune.launch.renaming import rename_study
 
@@ -29,7 +30,7 @@ def stop_command(name: str, store: str | None, no_wait: bool) -> None:
             return
         message = f"waiting for {process}: each trial ends after its next step"
         wait_for_stop(opened, name, driver, lambda: click.echo(message, err=True))
-        click.echo(f"study {name!r} has stopped; to resume: thriftune resume {name} --store {opened.url}")
+        click.echo(f"study {name!r} has stopped; to resume: {resume_hint(name, opened.url)}")
 
 
 @click.command("rename")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from thriftune.cli.screen import YES_NO, chart, facts_table, listed, section
 from thriftune.common import formatting
-from thriftune.common.command_hints import show_hint
+from thriftune.common.command_hints import resume_hint, show_hint
 from thriftune.common.formatting import format_seconds
 from thriftune.common.text import escaped, printable
 from thriftune.launch.warm_start import taken
@@ -105,7 +105,7 @@ def _state_line(spec: Spec, history: History, store: Store) -> str:
         reason = f"stopped because trials {join_with_and(history.failed_alike)} all failed in the same way"
     else:
         reason = "stopped" if history.trials else "not started yet"
-    return f"{reason}; to resume: thriftune resume {spec.name} --store {store.url}"
+    return f"{reason}; to resume: {resume_hint(spec.name, store.url)}"
 
 
 def _target_line(spec: Spec) -> str:

@@ -22,11 +22,26 @@ def how_to_resume(study: str, store_url: str) -> str:
 
 def resume_hint(study: str, store_url: str) -> str:
     """Return the command that resumes a study."""
-    return f"thriftune resume {study} --store {shlex.quote(store_url)}"
+    return _quoted("resume", study, store_url)
+
+
+def stop_hint(study: str, store_url: str) -> str:
+    """Return the command that stops a study."""
+    return _quoted("stop", study, store_url)
+
+
+def delete_hint(study: str, store_url: str) -> str:
+    """Return the command that deletes a study."""
+    return _quoted("delete", study, store_url)
 
 
 def _command_line(command: str, study: str, store_url: str, trial: int | str | None) -> str:
     if store_url == ":memory:":
         return ""
     option = "" if trial is None else f" --trial {trial}"
-    return f"thriftune {command} {study}{option} --store {shlex.quote(store_url)}"
+    return _quoted(command, f"{study}{option}", store_url)
+
+
+def _quoted(command: str, arguments: str, store_url: str) -> str:
+    """Return a command line in which the store is one word for a shell."""
+    return f"thriftune {command} {arguments} --store {shlex.quote(store_url)}"

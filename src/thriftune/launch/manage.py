@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from thriftune.common.command_hints import stop_hint
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyNotFound
 from thriftune.launch.object_storage import delete_objects
 from thriftune.launch.renaming import rename_study
@@ -86,7 +87,7 @@ def check_idle(store: Store, name: str) -> None:
     if (driver := store.driver(name)) is not None:
         raise StudyBusy(
             f"study {name!r} is being run by process {driver.pid} on {driver.host}; "
-            f"stop it first: thriftune stop {name} --store {store.url}"
+            f"stop it first: {stop_hint(name, store.url)}"
         )
 
 

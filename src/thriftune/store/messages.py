@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from thriftune.common.command_hints import stop_hint
 from thriftune.store.protocol import DriverInfo
 
 
@@ -40,5 +41,5 @@ def busy(name: str, url: str, driver: DriverInfo) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(driver.since))
     return (
         f"study {name!r} is being run by process {driver.pid} on {driver.host} since {since}; "
-        f"wait for it to end, or stop it: thriftune stop {name} --store {url}"
+        f"wait for it to end, or stop it: {stop_hint(name, url)}"
     )
