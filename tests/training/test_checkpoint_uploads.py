@@ -219,6 +219,7 @@ def test_during_an_outage_a_newer_state_replaces_the_one_being_uploaded(stage: S
     assert newest.step == 2
     assert [line for each in stage.manifests for line in each.reports] == ["r1", "r2"]
     assert len(stage.objects.keys("put")) == 1
+    assert not any("saved faster" in warning for warning in stage.warnings)  # the outage is the cause
 
 
 def test_a_snapshot_that_cannot_be_read_is_said_and_skipped(stage: Stage) -> None:

@@ -92,6 +92,7 @@ class Uploads:
         self._uploading: Snapshot | None = None
         self._closing = False
         self._thread_runs = False
+        self._replaced = False  # a snapshot was replaced during the upload in progress, and not for an outage
         self._said_replaced = False
         self._number = 0  # of the attempt's last checkpoint
         # The keys of all parts that are safe from garbage collection, by hash: those of the newest checkpoint, or
@@ -100,7 +101,7 @@ class Uploads:
         self._carried: list[str] = []  # reports of a snapshot that was not uploaded, for the next manifest
         self._store = PatientStore(
             open_store,
-            self._warn,
+            self._warn_of_outage,
             self._pause,
             meanwhile="training goes on, and the newest checkpoint waits on this machine",
             afterwards="checkpoints are uploaded again",
@@ -122,6 +123,7 @@ class Uploads:
         with self._changed:
             replaced, self._waiting = self._waiting, snapshot
             if replaced is not None:
+                self._replaced = True
                 snapshot.reports = [*replaced.reports, *snapshot.reports][-MOST_REPORTS:]
             if not self._thread_runs:
                 self._thread_runs = True
@@ -129,7 +131,6 @@ class Uploads:
             self._changed.notify_all()
         if replaced is not None:
             shutil.rmtree(replaced.folder, ignore_errors=True)
-            self._say_replaced()
 
     @property
     def busy(self) -> bool:
@@ -214,8 +215,6 @@ class Uploads:
     def _hand_over(self, snapshot: Snapshot) -> None:
         """Add the reports of a snapshot that is not uploaded to the next one."""
         self._carried = [*snapshot.reports]
-        if self._waiting is not None:
-            self._say_replaced()
 
     def _upload(self, snapshot: Snapshot) -> None:
         started = time.monotonic()
@@ -229,6 +228,10 @@ class Uploads:
         run = self._run
         saved = manifest.name, manifest.step, manifest.partial, manifest.size, seconds
         self._send(CheckpointSaved(wall_time(), run.trial, run.attempt, *saved))
+        with self._changed:
+            replaced, self._replaced = self._replaced, False
+        if replaced:
+            self._say_replaced()
 
     def _store_checkpoint(self, objects: ObjectStore, snapshot: Snapshot, progress: _Progress) -> Manifest:
         """Upload the missing parts, then the manifest. Called with the same progress again after errors."""
@@ -285,6 +288,12 @@ class Uploads:
                 "is uploaded; save less often, such as at every tenth step",
                 once=True,
             )
+
+    def _warn_of_outage(self, message: str) -> None:
+        """Warn that the store does not work, or works again: that is why snapshots were replaced until now."""
+        with self._changed:
+            self._replaced = False
+        self._warn(message)
 
     def _warn(self, message: str, *, once: bool = False) -> None:
         self._send(Warned(wall_time(), self._run.trial, self._run.attempt, message, once=once))

@@ -13,6 +13,7 @@ from pathlib import Path
 from thriftune.common.clock import wall_time
 from thriftune.errors import CheckpointError
 from thriftune.object_store.protocol import ObjectMissing, ObjectStore, ObjectStoreError
+from thriftune.object_store.retries import RETRY_SECONDS
 from thriftune.state.events import Reported, Warned
 from thriftune.training.checkpoint_files import DiskFullError
 from thriftune.training.checkpoint_objects import Manifest
@@ -26,6 +27,9 @@ from thriftune.training.trial_checkpoints import Restored, Send, Share
 
 _POLL_SECONDS = 0.2
 """How often to look whether the attempt is to end while the store does not answer."""
+
+_UPLOAD_RETRY_SECONDS = 5.0
+"""How long a request of an upload is retried before the user is told. Uploads begin again until they succeed."""
 
 
 _opened_urls: set[str] = set()
@@ -48,7 +52,7 @@ class ObjectCheckpoints:
         remove_scratch(run)
         # Random, so that a lost attempt that still runs does not write into the folder of this one.
         self.scratch = _scratch_of(run) / f"{run.rank}-{os.urandom(6).hex()}"
-        self._uploads = Uploads(run, self._open_store, send)
+        self._uploads = Uploads(run, lambda: self._open_store(_UPLOAD_RETRY_SECONDS), send)
         self._reports: deque[bytes] = deque(maxlen=MOST_REPORTS)  # since the last snapshot that was submitted
         self._saved: Snapshot | None = None  # the last saved state, until it is submitted
         self._restored: Manifest | None = None  # the checkpoint in _restored_folder
@@ -56,10 +60,10 @@ class ObjectCheckpoints:
         self._size: int | None = None  # of the last saved or restored state
         self._write_seconds = 0.0  # that the last save function took
 
-    def _open_store(self) -> ObjectStore:
+    def _open_store(self, retry_seconds: float = RETRY_SECONDS) -> ObjectStore:
         from thriftune.object_store.opening import open_objects  # late: imports obstore
 
-        return open_objects(self._run.objects)
+        return open_objects(self._run.objects, retry_seconds=retry_seconds)
 
     # --- saving -----------------------------------------------------------------------------------------
 
