@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -136,16 +137,36 @@ def test_a_damaged_model_is_passed_over_with_a_warning(study: Study) -> None:
         assert best_model(study.load()).step == 3
 
 
-def test_a_model_that_was_deleted_is_passed_over(study: Study) -> None:
+def test_a_model_that_was_deleted_is_passed_over_with_a_warning(study: Study) -> None:
     study.objects.delete(study.keys(2))
     history = study.load()
-    assert find_model(history.trials[0]).step == 3
-    assert best_model(history).value == 0.3
+    found = find_model(history.trials[0])
+    assert found.step == 3
+    assert found.passed_over == (
+        "trial 0: checkpoint of step 2 is not in the object store any more; using step 3",
+    )
+    with pytest.warns(UserWarning, match=r"trial 0: .* step 2 is not in .* any more; using the next best model"):
+        assert best_model(history).value == 0.3
     for step in (1, 3):
         study.objects.delete(study.keys(step))
     shutil.rmtree(os.environ["THRIFTUNE_CACHE"])
-    with pytest.raises(NoCheckpoint, match="trial 0 has no good checkpoint left in the object store"):
+    with (
+        pytest.warns(UserWarning, match="no other one is left"),
+        pytest.raises(NoCheckpoint, match="trial 0 has no good checkpoint left in the object store"),
+    ):
         history.trials[0].load(read)
+
+
+def test_a_model_that_was_not_to_be_kept_is_passed_over_silently(study: Study) -> None:
+    study.objects.delete([*study.keys(1), *study.keys(3)])
+    history = study.load()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert best_model(history).step == 2
+    study.objects.delete(study.keys(2))
+    shutil.rmtree(os.environ["THRIFTUNE_CACHE"])
+    _, skipped = find_best_model(history)
+    assert len(skipped) == 1  # only the best step was to be kept
 
 
 def test_a_damaged_copy_in_the_cache_is_fetched_again(study: Study) -> None:

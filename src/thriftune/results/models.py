@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, TypeVar
 from thriftune.common.callables import one_argument_problem
 from thriftune.errors import NoBestTrial, NoCheckpoint, SettingError
 from thriftune.object_store.opening import open_objects
-from thriftune.results.saved_models import ModelsInFolder, ModelsInObjectStore, SavedModels, fetched_folder
+from thriftune.results.saved_models import (
+    MISSING,
+    ModelsInFolder,
+    ModelsInObjectStore,
+    SavedModel,
+    SavedModels,
+    fetched_folder,
+)
 from thriftune.state.reports import counted_reports
 from thriftune.state.trial_record import FoundModel, Report, State, TrialFiles, TrialRecord
 from thriftune.store.output_files import attempts_with_output, read_output
@@ -69,17 +76,17 @@ def find_model(trial: TrialRecord, *, verify: bool = True) -> FoundModel:
         return FoundModel(None, None)
     models = _saved_models(trial)
     flaws: list[tuple[int, str]] = []
-    for step, attempt in _candidates(trial):
+    for index, (step, attempt) in enumerate(_candidates(trial)):
         model = models.find(step, attempt, verify=verify)
         if model is not None and model.flaw is None:
-            passed_over = _with_trial(trial, in_sentences(flaws, f"using step {step}"))
-            return FoundModel(model.folder, step, passed_over, model.where)
-        if model is not None and model.flaw is not None:
+            return FoundModel(model.folder, step, _passed_over(trial, flaws, f"using step {step}"), model.where)
+        if model is not None and _is_damaged(model, is_first=index == 0):
+            assert model.flaw is not None
             flaws.append((step, model.flaw))
     of_command = None if flaws else models.of_command(verify=verify)
     if of_command is not None and of_command.flaw is None:
         return FoundModel(of_command.folder, None, (), of_command.where)
-    return FoundModel(None, None, _with_trial(trial, in_sentences(flaws, "no other one is left")))
+    return FoundModel(None, None, _passed_over(trial, flaws, "no other one is left"))
 
 
 def load_model(trial: TrialRecord, function: Callable[[Path], T]) -> T:
@@ -131,7 +138,19 @@ def _candidates(trial: TrialRecord) -> Iterator[tuple[int, int]]:
     )
 
 
-def _with_trial(trial: TrialRecord, sentences: Sequence[str]) -> tuple[str, ...]:
+def _is_damaged(model: SavedModel, *, is_first: bool) -> bool:
+    """Return whether a model is damaged or lost. `is_first`: it is the best one of its trial, which is kept."""
+    return model.flaw is not None and (is_first or model.flaw != MISSING)
+
+
+def _passed_over(trial: TrialRecord, flaws: Sequence[tuple[int, str]], instead: str) -> tuple[str, ...]:
+    """Return a sentence for each step and flaw. `instead`: how the sentence ends."""
+    sentences: list[str] = []
+    for step, flaw in flaws:
+        if flaw == MISSING:
+            sentences.append(f"checkpoint of step {step} is {MISSING}; {instead}")
+        else:
+            sentences += in_sentences([(step, flaw)], instead)
     return tuple(f"trial {trial.id}: {sentence}" for sentence in sentences)
 
 
@@ -205,13 +224,14 @@ def find_best_model(history: History, *, verify: bool = True) -> tuple[BestModel
     skipped: list[str] = []
     for _, _, trial_id, saved in sorted(candidates):
         trial = history.trials[trial_id]
-        if trial_id not in saved_models:
+        if is_first := trial_id not in saved_models:
             saved_models[trial_id] = _saved_models(trial)
         model = saved_models[trial_id].find(saved.step, saved.attempt, verify=verify)
         if model is not None and model.flaw is None and saved.value is not None:
             return BestModel(trial, saved.step, saved.value, model.folder, model.where), tuple(skipped)
-        if model is not None and model.flaw is not None:
-            skipped += _with_trial(trial, in_sentences([(saved.step, model.flaw)], "using the next best model"))
+        if model is not None and _is_damaged(model, is_first=is_first):
+            assert model.flaw is not None
+            skipped += _passed_over(trial, [(saved.step, model.flaw)], "using the next best model")
     return None, tuple(skipped)
 
 

@@ -22,6 +22,10 @@ from thriftune.training.checkpoint_files import Checkpoints, DiskFullError
 from thriftune.training.checkpoint_objects import Manifest, manifest_key
 from thriftune.training.stored_checkpoints import StoredCheckpoints
 
+MISSING = "not in the object store any more"
+"""The flaw of a model whose checkpoint is in the log, but not in the object store. The study itself deletes those
+that are neither the newest nor the best of their trial."""
+
 _FETCHED = "fetched"  # the cache in a trial's folder
 
 
@@ -98,7 +102,7 @@ class ModelsInObjectStore:
         return self._model(partial, verify=True, of_command=True)
 
     def _model(self, stored: StoredCheckpoint, *, verify: bool, of_command: bool = False) -> SavedModel | None:
-        """Return a model, None if it is not in the store any more."""
+        """Return a model. With `of_command`, return None if no command has written it."""
         checkpoints = Checkpoints(self._cache / stored.name.replace("/", "-"))
         folder, flaw = checkpoints.find(stored.step, stored.attempt, verify=verify)
         if folder is not None and flaw is None:
@@ -113,7 +117,7 @@ class ModelsInObjectStore:
                 return None
             folder = self._fetch(in_store, manifest, checkpoints.folder)
         except ObjectMissing:
-            return None
+            return SavedModel(checkpoints.folder, "", MISSING)
         except DiskFullError:
             raise
         except CheckpointError as error:
