@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,17 @@ def test_errors_name_an_invalid_configuration_file(text: str, message: str) -> N
     listed = CliRunner().invoke(cli, ["list"])
     assert listed.exit_code == 1
     assert str(file) in listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("s5://bucket/x", "store: s5:// is not supported; use a path"),
+        ("sqlite://studies.db", "store: sqlite:// without a path is not supported"),
+        ("s3://bucket/x?regoin=eu-west-1", "store: s3:// has no option 'regoin'; did you mean region"),
+        ("s3:///x", "store: 's3:///x' names no bucket"),
+    ],
+)
+def test_errors_about_a_url_name_the_setting(url: str, message: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(message)):
+        open_store(url)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from thriftune.errors import SettingError
-from thriftune.object_store.urls import is_object_url
+from thriftune.object_store.urls import is_object_url, parse_object_url
 from thriftune.store.default_store import STORE_FILE, default_store
 from thriftune.store.protocol import Store
 
@@ -34,14 +34,16 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
         from thriftune.object_store.reopening import ReopenedObjects
         from thriftune.store.object_url_store import ObjectUrlStore
 
-        return ObjectUrlStore(ReopenedObjects(partial(open_objects, where)), where)
+        place = parse_object_url(where, "store") if is_object_url(where) else where
+        return ObjectUrlStore(ReopenedObjects(partial(open_objects, place)), where)
     if isinstance(where, str) and "://" in where:
         scheme, _, rest = where.partition("://")
         if scheme != "sqlite" or not rest.startswith("/") or rest == "/":
             # The error does not show the rest of the URL, which may contain a password.
+            what = "sqlite:// without a path" if scheme == "sqlite" else f"{scheme}://"
             raise SettingError(
-                f"store: a {scheme}:// URL of this form is not supported; "
-                'use a path, "sqlite:///path", ":memory:", or an object store such as "s3://bucket/prefix"'
+                f'store: {what} is not supported; use a path, "sqlite:///path", ":memory:", or an object store: '
+                "s3://, gs://, az:// or file://"
             )
         where = rest[1:]
     path = Path(where).expanduser()
