@@ -28,7 +28,7 @@ def cache_command(clear: bool, as_json: bool) -> None:
         click.echo(f"{format_bytes(each.size):>10}  {format_time(each.used_at)}  {each.url}{note}")
     total = format_bytes(sum(each.size for each in entries if each not in removed))
     left = plural(len(entries) - len(removed), "dataset")
-    click.echo(f"{total:>10}  {left} in {folder.path}, which may have {format_bytes(folder.capacity())}")
+    click.echo(f"{total:>10}  {left} in {folder.path}, which may hold up to {format_bytes(folder.capacity())}")
 
 
 def _row(dataset: CachedDataset, removed: bool) -> dict[str, object]:
