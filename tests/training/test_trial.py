@@ -261,6 +261,24 @@ def test_without_restore_a_later_attempt_starts_from_the_beginning(make: Make) -
     assert list(second.steps()) == [1, 2, 3, 4, 5]
 
 
+def test_saves_that_are_never_restored_are_said(make: Make) -> None:
+    trial, link = make(attempt=2, resume_step=2)
+    next(iter(trial.steps()))
+    next(iter(trial.steps()))
+    (warning,) = (event for event in link.sent if isinstance(event, Warned))
+    assert warning.message == (
+        "trials that are interrupted begin again at step 1, although their state is saved: call trial.restore() "
+        "before trial.steps(). The bill does not count the repeated steps"
+    )
+    assert warning.once
+
+
+def test_an_attempt_that_has_nothing_to_restore_is_not_warned(make: Make) -> None:
+    trial, link = make(attempt=2)
+    next(iter(trial.steps()))
+    assert not [event for event in link.sent if isinstance(event, Warned)]
+
+
 def test_attempt_restored_at_the_last_step_reports_for_that_step(make: Make) -> None:
     first, _ = make(max_steps=1)
     first.report(loss=0.5, save=write("x"))

@@ -45,6 +45,11 @@ _NOTICE_SAFETY, _NOTICE_SPARE_SECONDS = 2.0, 5.0
 Uploads may be slower than the last one, since all trials of the machine save at the same time.
 """
 
+_NEVER_RESTORED = (
+    "trials that are interrupted begin again at step 1, although their state is saved: call trial.restore() "
+    "before trial.steps(). The bill does not count the repeated steps"
+)
+
 
 class Trial(ConfigAccess):
     """One attempt at one configuration, as the training function sees it."""
@@ -94,6 +99,7 @@ class Trial(ConfigAccess):
         self._loops = False  # whether the training function loops over steps()
         self.cut = False  # whether the attempt was asked to end before its last step
         self._unread = run.config.keys() - set(run.condition_parameters)  # active parameters not read yet
+        self._looked_for_state = False  # restore() was called, or the user was told that it was not
         self._unknown: set[str] = set()  # names that were read but are not in the space
 
     def _open_checkpoints(self) -> TrialCheckpoints:
@@ -264,6 +270,7 @@ class Trial(ConfigAccess):
             raise SettingError(
                 f"restore: {function_name(load)}() {why}; it is called with one argument, the checkpoint's folder"
             )
+        self._looked_for_state = True
         found = self._find_checkpoint()
         if found.folder is None:
             return 0
@@ -310,6 +317,9 @@ class Trial(ConfigAccess):
         if self.run.max_steps is None:
             raise SettingError("trial.steps() needs a number of steps: give max_steps= to tune()")
         self._loops = True
+        if self.run.resume_step and self._leads and not self._looked_for_state:
+            self._looked_for_state = True  # once is enough
+            self._warn_once(_NEVER_RESTORED)
         self._current = self._step or None  # a report after the loop is about its last step
         for step in range(self._step + 1, self.run.max_steps + 1):
             if self.told_to_end():
