@@ -40,8 +40,9 @@ def parts() -> MagicMock:
     return parts
 
 
-def driver_of(parts: MagicMock) -> Driver:
-    conductor = Table(slots=0, trials=1, provisioner=RentsOne()).conductor
+def driver_of(parts: MagicMock, provisioner: PresentMachines | None = None) -> Driver:
+    """`provisioner`: by default, it rents one machine."""
+    conductor = Table(slots=0, trials=1, provisioner=provisioner or RentsOne()).conductor
     return Driver(
         parts.store, conductor, parts.engine, parts.cloud, WallClock(), parts.view, shipping=parts.shipping
     )
@@ -52,6 +53,26 @@ def test_a_cloud_is_called_when_the_object_store_knows_of_it(parts: MagicMock) -
     names = [name for name, _, _ in parts.mock_calls]
     order = ["store.append", "store.sync", "shipping.wait_until_shipped", "cloud.rent"]
     assert [name for name in names if name in order] == order
+
+
+def test_trials_start_when_the_object_store_knows_of_the_drive(parts: MagicMock) -> None:
+    """Another machine reads the checkpoints of the drives that its log has."""
+    driver = driver_of(parts, PresentMachines())
+    driver._process([ev.DriverStarted(1.0, 1, "here"), ev.MachineReady(1.0, "b", "own", 1, 0.0)], 1.0)
+    names = [name for name, _, _ in parts.mock_calls]
+    order = ["store.append", "store.sync", "shipping.wait_until_shipped", "engine.start"]
+    assert [name for name in names if name in order] == order
+
+
+def test_an_attempt_is_shipped_while_its_worker_starts(parts: MagicMock) -> None:
+    driver = driver_of(parts, PresentMachines())
+    driver._process([ev.DriverStarted(1.0, 1, "here")], 1.0)
+    parts.reset_mock()
+    driver._process([ev.MachineReady(1.0, "b", "own", 1, 0.0)], 1.0)
+    names = [name for name, _, _ in parts.mock_calls]
+    order = ["store.append", "shipping.ship_soon", "engine.start"]
+    assert [name for name in names if name in order] == order
+    parts.shipping.wait_until_shipped.assert_not_called()
 
 
 def test_a_machine_is_not_rented_by_a_driver_that_was_replaced(parts: MagicMock) -> None:

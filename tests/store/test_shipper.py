@@ -79,19 +79,36 @@ def test_a_study_goes_on_while_the_object_store_is_away(
         assert "cannot be written" in said[0]
         assert "the study goes on" in said[0]
         ships.wait_until_shipped()
-        assert "a machine was rented or released" in said[1]
+        assert "a machine is rented or released" in said[1]
         time.sleep(0.3)
         ships.raise_if_lost()
         assert len(said) == 2, "it is said once"
         monkeypatch.setattr(shipper, "_SAY_SECONDS", 0.01)
         ships.wait_until_shipped()
         assert said.pop(2).startswith("waiting until s3://")
-        assert "a machine was rented or released" in said.pop()
+        assert "a machine is rented or released" in said.pop()
+        ships.wait_until_shipped("it has started", "its checkpoints")
+        assert said.pop(2) == f"waiting until {ships._objects.url} knows that it has started"
+        assert "it has started, and this could not be written" in said.pop()
         server.mend()
         eventually(lambda: elsewhere.read("s") == reports(1, 5), "it was not shipped later")
         eventually(lambda: ships.raise_if_lost() or len(said) == 3, "nobody was told")  # type: ignore[func-returns-value]
         assert "can be written again" in said[2]
     assert elsewhere.driver("s") is None
+
+
+def test_what_must_not_wait_is_shipped_at_once(
+    store: ObjectUrlStore, elsewhere: ObjectUrlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipper, "SHIP_SECONDS", 3600.0)
+    with store.drive("s"):
+        ships = store.shipper("s")
+        store.append("s", 0, reports(1, 3))
+        ships.wait_until_shipped()
+        time.sleep(0.2)  # the thread waits again
+        store.append("s", 3, reports(4, 5))
+        ships.ship_soon()
+        eventually(lambda: elsewhere.read("s") == reports(1, 5), "it was not shipped")
 
 
 def test_a_drive_that_cannot_ship_its_end_says_where_the_log_is(

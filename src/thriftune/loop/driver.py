@@ -243,8 +243,21 @@ class Driver:
         if self._unsynced and (last or rents_or_releases or now - self._synced_at >= _SYNC_SECONDS):
             self._retry_while_full(self._store.sync)
             self._unsynced, self._synced_at = False, now
-        if rents_or_releases and self._shipping is not None:
-            self._shipping.wait_until_shipped()
+        if self._shipping is not None:
+            self._ship_early(self._shipping, log, rents_or_releases)
+
+    def _ship_early(self, shipping: LogShipping, log: list[ev.Event], rents_or_releases: bool) -> None:
+        """Ship at once what another machine must know if this one is lost with its disk.
+
+        It finds the checkpoints of attempts that its log has. So trials start when the log has this drive, and
+        each attempt is shipped while its worker starts, long before its first checkpoint is complete.
+        """
+        if rents_or_releases:
+            shipping.wait_until_shipped()
+        elif any(isinstance(entry, ev.DriverStarted) for entry in log):
+            shipping.wait_until_shipped("the study has started here", "the checkpoints that this driver makes")
+        elif any(isinstance(entry, ev.Place) for entry in log):
+            shipping.ship_soon()
 
     # --- carrying out -------------------------------------------------------------------------------------
 

@@ -163,11 +163,17 @@ class LogShipping(Protocol):
     def raise_if_lost(self) -> None:
         """Raise StoreConflict if a driver on another machine has taken the study over."""
 
-    def wait_until_shipped(self) -> None:
+    def ship_soon(self) -> None:
+        """Ship all entries that the local log has now, without delay. Does not wait."""
+
+    def wait_until_shipped(self, what: str = "", at_risk: str = "") -> None:
         """Return once the object store has all entries that the local log has now.
 
-        Called before something happens that must not be forgotten, such as the renting of a machine. Waits only
-        for a limited time, and then warns. Raises StoreConflict as raise_if_lost() does.
+        Called before something happens that must not be forgotten. Waits only for a limited time, and then warns.
+        Raises StoreConflict as raise_if_lost() does.
+
+        - `what`: what has happened, and `at_risk`: what may be lost, for the warning. By default, a machine was
+          rented or released.
         """
 
     def ship_now(self) -> None:

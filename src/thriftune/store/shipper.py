@@ -30,6 +30,9 @@ Say = Callable[[str], object]
 SHIP_SECONDS = 3.0
 """Ship new entries this often. A machine that dies with its disk loses about as much; each time costs requests."""
 
+_GATHER_SECONDS = 0.05
+"""Wait this long for further entries before a shipment, so that many short trials do not cause one each."""
+
 REQUESTS_SECONDS = 5.0
 """Look this often for requests of other machines, such as `thriftune stop`."""
 
@@ -50,6 +53,8 @@ _LAST_RETRY_SECONDS = 1.0
 
 _SAY_SECONDS = 5.0
 """Tell the user after this time that the drive waits; at its end, this often."""
+
+_RENTED = "a machine is rented or released"
 
 REQUESTS = "requests/"
 FUNCTION = "function.pickle"
@@ -112,9 +117,7 @@ class Shipper:
     def ship_record(self) -> None:
         """Ship the study's settings at once. Called after they have changed."""
         self._due["heartbeat"] = 0.0
-        with self._changed:
-            self._urgent = True
-            self._changed.notify_all()
+        self.ship_soon()
 
     @property
     def has_ended(self) -> bool:
@@ -170,21 +173,30 @@ class Shipper:
             )
             return self._writer.shipped >= entries or self._lost is not None
 
-    def wait_until_shipped(self) -> None:
+    def ship_soon(self) -> None:
+        """Ship all entries that the local log has now, without delay. Does not wait."""
+        with self._changed:
+            self._urgent = True
+            self._changed.notify_all()
+
+    def wait_until_shipped(self, what: str = "", at_risk: str = "") -> None:
         """Return once all entries are shipped that the local log has now.
 
         Waits only for a limited time, and then warns. Raises StoreConflict if another drive has taken over.
+
+        - `what`, `at_risk`: for the warning, as in LogShipping.
         """
         patience = self._patience
         shipped = self._wait_until_shipped(min(patience, _SAY_SECONDS))
         if not shipped and patience > _SAY_SECONDS:
-            self.say(f"waiting until {self._objects.url} knows that a machine is rented or released")
+            self.say(f"waiting until {self._objects.url} knows that {what or _RENTED}")
             shipped = self._wait_until_shipped(patience - _SAY_SECONDS)
         self.raise_if_lost()
         if not shipped:
+            loss = f"{at_risk} may be lost, too" if at_risk else "look for machines that nobody uses"
             self.say(
-                f"a machine was rented or released, and this could not be written to {self._objects.url} within "
-                f"{patience:.0f} s; should this machine be lost with its disk, look for machines that nobody uses"
+                f"{what or _RENTED}, and this could not be written to {self._objects.url} within {patience:.0f} s; "
+                f"should this machine be lost with its disk, {loss}"
             )
 
     def take_requests(self) -> None:
@@ -232,6 +244,7 @@ class Shipper:
                         self._changed.wait(_LAST_RETRY_SECONDS)
                     else:
                         self._changed.wait_for(lambda: self._urgent or self._give_up_at is not None, SHIP_SECONDS)
+                        self._changed.wait_for(lambda: self._give_up_at is not None, _GATHER_SECONDS)
         finally:
             with self._changed:
                 self._done = True
