@@ -17,6 +17,7 @@ from thriftune.object_store.opening import open_objects
 from thriftune.object_store.protocol import StoreUnavailable
 from thriftune.store import shipped_log, shipper
 from thriftune.store.epochs import Epochs, new_claim
+from thriftune.store.heartbeat import Heartbeat, ServerClock
 from thriftune.store.object_url_store import ObjectUrlStore
 from thriftune.store.study_index import study_objects
 
@@ -239,6 +240,30 @@ def test_any_thread_may_ship_and_check_without_speaking_to_the_user(
         server.mend()
         ships.check()
         assert not said, "only the driver's thread may show messages"
+
+
+def test_a_driver_that_was_replaced_does_not_tell_that_it_lives(
+    store: ObjectUrlStore, elsewhere: ObjectUrlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused, and its heartbeat is due when it goes on."""
+    monkeypatch.setattr(shipper, "SHIP_SECONDS", 3600.0)
+    monkeypatch.setattr(shipper, "HEARTBEAT_SECONDS", 0.0)
+    objects = study_objects(elsewhere._objects, elsewhere._record("s").id)
+    claim, heartbeat = new_claim(), Heartbeat(objects, ServerClock(objects))
+
+    def drive() -> None:
+        with store.drive("s"):
+            ships = store.shipper("s")
+            ships.wait_until_shipped()
+            time.sleep(0.2)  # the thread waits again
+            Epochs(objects).claim(claim)
+            heartbeat.beat(claim)
+            ships.ship_soon()
+            eventually(lambda: ships.has_ended, "the driver was not told")
+
+    with pytest.raises(StoreConflict, match="has taken it over"):
+        drive()
+    assert heartbeat.last() == claim
 
 
 def test_requests_of_other_machines_reach_the_driver(store: ObjectUrlStore, elsewhere: ObjectUrlStore) -> None:

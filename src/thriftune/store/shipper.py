@@ -195,8 +195,8 @@ class Shipper:
         if not shipped:
             loss = f"{at_risk} may be lost, too" if at_risk else "look for machines that nobody uses"
             self.say(
-                f"{what or _RENTED}, and this could not be written to {self._objects.url} within {patience:.0f} s; "
-                f"should this machine be lost with its disk, {loss}"
+                f"{what or _RENTED}, and this could not be written to {self._objects.url} within {patience:.0f} "
+                f"s; should this machine be lost with its disk, {loss}"
             )
 
     def take_requests(self) -> None:
@@ -268,8 +268,8 @@ class Shipper:
 
     def _ship(self, *, last: bool) -> None:
         if self._is_due("heartbeat", HEARTBEAT_SECONDS):
+            self._writer.check()  # first: the heartbeat may be another drive's by now
             self._heartbeat.beat(self._claim)
-            self._writer.check()
             self._write_record(self._claim)
         self._writer.ship(self._local.length(self._local_name))
         with self._changed:
