@@ -76,6 +76,7 @@ def run(*arguments: str) -> str:
         "search.convergence",
         "search.multi",
         pytest.param("object_store.checkpoints", marks=needs_torch),
+        "object_store.kills",
         "cluster.driver",
         pytest.param("cluster.placement", marks=[pytest.mark.cluster, needs_torch]),
         pytest.param("cluster.throughput", marks=pytest.mark.cluster),

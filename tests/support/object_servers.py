@@ -155,13 +155,13 @@ def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def s3_url(object_servers: Servers, s3_credentials: None) -> str:
     """Return the URL of an empty bucket at rclone's S3 server, which does not honour create-only writes."""
-    return _rclone_url(object_servers)
+    return new_rclone_url(object_servers)
 
 
 @pytest.fixture
 def moto_url(object_servers: Servers, s3_credentials: None) -> str:
     """Return the URL of an empty bucket at moto's S3 server, which honours create-only writes."""
-    return _moto_url(object_servers)
+    return new_moto_url(object_servers)
 
 
 @pytest.fixture(params=["memory", "folder", "rclone", "moto", "gcs", "azurite"])
@@ -175,9 +175,9 @@ def object_url(
         case "folder":
             return str(tmp_path / "objects")
         case "rclone":
-            return _rclone_url(object_servers)
+            return new_rclone_url(object_servers)
         case "moto":
-            return _moto_url(object_servers)
+            return new_moto_url(object_servers)
         case "gcs":
             return new_gcs_url(object_servers)
         case _:
@@ -200,12 +200,12 @@ def new_gcs_url(servers: Servers) -> str:
     return f"gs://{_new_bucket(endpoint)}?endpoint={endpoint}"
 
 
-def _rclone_url(servers: Servers) -> str:
+def new_rclone_url(servers: Servers) -> str:
     endpoint = servers.rclone()
     return f"s3://{_new_bucket(endpoint)}?endpoint={endpoint}&region={REGION}"
 
 
-def _moto_url(servers: Servers) -> str:
+def new_moto_url(servers: Servers) -> str:
     endpoint = servers.moto()
     return f"s3://{_new_bucket(endpoint)}?endpoint={endpoint}&region={REGION}"
 
