@@ -234,6 +234,26 @@ def test_a_snapshot_that_cannot_be_read_is_said_and_skipped(stage: Stage) -> Non
     assert [(each.step, list(each.reports)) for each in stage.manifests] == [(2, ["r1", "r2"])]
 
 
+def test_a_state_that_is_written_after_save_has_returned_is_no_checkpoint(stage: Stage) -> None:
+    snapshot = stage.snapshot(1, {"model": b"12345678"})
+    late = snapshot.taken_at_ns + 1_000_000_000
+
+    def write(called: str, key: str) -> None:
+        if called == "put":
+            (snapshot.folder / "model").write_bytes(b"99345678")
+            os.utime(snapshot.folder / "model", ns=(late, late))
+            stage.objects.before = lambda method, key: None
+
+    stage.objects.before = write
+    stage.uploads.submit(snapshot)
+    assert stage.uploads.wait(SECONDS)
+    assert stage.saved == []
+    assert "was written to after save had returned; let save wait until all is written" in stage.warnings[0]
+    stage.save(2, {"model": b"12345678"})  # no part of the first is reused
+    (manifest,) = stage.manifests
+    assert all(part.startswith(manifest.name) for part in manifest.parts)
+
+
 def test_the_end_of_the_attempt_ends_the_uploads(stage: Stage) -> None:
     def send(event: Event) -> None:
         raise EndTrial

@@ -179,6 +179,8 @@ class Uploads:
                 except EndTrial:  # the attempt has ended
                     return
                 except Exception as error:  # such as a file of the snapshot that cannot be read
+                    own = f"{self._name}/"  # parts that may not be what their hash says
+                    self._known = {digest: key for digest, key in self._known.items() if not key.startswith(own)}
                     self._hand_over(snapshot)
                     self._warn(f"the checkpoint of step {snapshot.step} could not be uploaded: {_text_of(error)}")
                 shutil.rmtree(snapshot.folder, ignore_errors=True)
@@ -237,6 +239,7 @@ class Uploads:
         """Upload the missing parts, then the manifest. Called with the same progress again after errors."""
         parts = [part for part in snapshot.parts(self._part_bytes) if part not in progress.keys]
         for_each(lambda part: self._upload_part(objects, snapshot, part, progress), parts, TRANSFERS)
+        snapshot.check_unchanged()
         while True:
             manifest = self._manifest(snapshot, progress)
             if objects.create(layout.manifest_key(self._run.trial, manifest.name), layout.encode(manifest)):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ class Snapshot:
     """A state in a local folder, to be uploaded as a checkpoint.
 
     - `files`: the sizes of its files by name, from list_files().
+    - `taken_at_ns`: when its files were complete, in unix nanoseconds.
     - `reports`: the reports since the snapshot before, each encoded by messages.to_line().
     - The other attributes are as in Manifest.
     """
@@ -39,6 +41,7 @@ class Snapshot:
     reports: Sequence[str] = ()
     command_state: bool = False
     first_step: int | None = None
+    taken_at_ns: int = field(default_factory=time.time_ns)
 
     @property
     def size(self) -> int:
@@ -52,6 +55,15 @@ class Snapshot:
             for name, total in self.files.items()
             for offset in range(0, total, part_bytes)
         ]
+
+    def check_unchanged(self) -> None:
+        """Raise CheckpointError if a file was written to after the save function had returned."""
+        for name, size in self.files.items():
+            now = (self.folder / name).stat()
+            if now.st_mtime_ns > self.taken_at_ns or (not name.endswith("/") and now.st_size != size):
+                raise CheckpointError(
+                    f"{name}: was written to after save had returned; let save wait until all is written"
+                )
 
     def hash(self, part: Part) -> str:
         """Return the hash of a part. Raises CheckpointError if its file has become shorter."""
