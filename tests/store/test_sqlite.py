@@ -118,7 +118,7 @@ def test_a_store_in_memory_is_private() -> None:
 def test_other_urls_are_refused_without_showing_passwords(where: str) -> None:
     scheme = where.partition(":")[0]
     with pytest.raises(
-        SettingError, match=f'a {scheme}:// URL .*use a path, "sqlite:///path", ":memory:", or an object'
+        SettingError, match=f'store: {scheme}://.*use a path, "sqlite:///path", ":memory:", or an object'
     ) as error:
         open_store(where)
     assert "secret" not in str(error.value)

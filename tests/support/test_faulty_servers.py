@@ -57,7 +57,8 @@ def test_it_refuses_and_accepts_at_the_same_port(proxy: FaultyServer) -> None:
     objects.put("a", b"1")
     for _ in range(3):
         proxy.refuse()
-        with pytest.raises(StoreUnavailable, match="refused the connection"):
+        # The client may have a connection open from before, which is cut.
+        with pytest.raises(StoreUnavailable, match=r"refused the connection|the connection was cut"):
             objects.get("a")
         proxy.accept()
         assert objects.get("a") == b"1"
