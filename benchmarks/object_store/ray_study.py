@@ -50,7 +50,7 @@ def main(folder: str, storage: str | None, trials: int, seconds: float, saves: b
         searcher="random",
         stopping="none",
         seed=0,
-        name="trials",
+        name=Path(folder).name,
         store=Path(folder) / "studies.db",
         storage=storage,
         progress=False,
