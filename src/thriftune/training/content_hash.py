@@ -1,12 +1,11 @@
-"""The hash by which parts of checkpoints are named: the first 128 bits of SHA-256, in hexadecimal.
+"""The hash by which parts of checkpoints are named: the first 128 bits of BLAKE3, in hexadecimal.
 
-Of the hashes in hashlib, SHA-256 is the fastest on processors with instructions for it, which nearly every server
-since 2020 has: 1.4 GB/s a core against 1.1 GB/s with BLAKE2b.
+All of a state is hashed at each checkpoint, also what is not uploaded again. BLAKE3 hashes 7 GB/s a core. Of the
+hashes in hashlib, SHA-256 is the fastest, with 1.8 GB/s on the same processor.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -22,12 +21,16 @@ long."""
 
 def content_hash(data: Data) -> str:
     """Return the hash of some data."""
-    return hashlib.sha256(data, usedforsecurity=False).hexdigest()[:_CHARACTERS]
+    from blake3 import blake3  # only now: the extra "storage" brings it, and other studies do not need it
+
+    return blake3(data).hexdigest()[:_CHARACTERS]
 
 
 def file_hash(path: Path, offset: int, size: int) -> str:
     """Return the hash of a part of a file. Raises CheckpointError if the file ends before the part."""
-    digest = hashlib.sha256(usedforsecurity=False)
+    from blake3 import blake3
+
+    digest = blake3()
     block = memoryview(bytearray(min(size, _BLOCK_BYTES)))
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
