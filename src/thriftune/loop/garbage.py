@@ -34,7 +34,7 @@ class CheckpointName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WantedCheckpoints:
-    """What the log says about the checkpoints of one trial, at one moment.
+    """The checkpoints of one trial as the log knows them at one moment.
 
     - `names`: the checkpoints to keep, with those that the running attempt was given.
     - `drive`: the id of the drive that asks.

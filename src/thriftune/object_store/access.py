@@ -21,7 +21,7 @@ _SILENCE_SECONDS = 4.0
 
 
 class Permissions(NamedTuple):
-    """What a provider calls the permissions that a study needs."""
+    """A provider's names of the permissions that a study needs."""
 
     write: str
     read: str
